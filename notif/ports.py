@@ -102,22 +102,33 @@ class Gated:
     envelope: Envelope
     schema_hash: str
     request: bytes | None
-    key_number: int
     attempts: int
-    ambiguous: bool
-    waited_for_schema: float
+    unknown_seconds: float
+    """How long workers have not known its kind or model; 0 if this is the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The gate (or the claim) did not let it through, and why.
+    """The gate, the claim or the last look did not let it through.
 
-    `verdict`: duplicate, expired, too_late, unrepeatable (end the row) · closed, halted, domain_halted (wait) · gone (ack).
+    `verdict`: gone (ack) · duplicate, expired, too_late, unrepeatable, foreign (end the row) · closed, halted, domain_halted
+    (wait). `seconds` until it opens again; None: not by itself.
     """
 
     verdict: str
-    until: datetime | None = None
+    seconds: float | None = None
     reason: str = ""
+
+
+GONE = Stop("gone")
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonedRow:
+    """A row whose envelope fails its schema."""
+
+    error: str
+    raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,55 +138,81 @@ class Claimed:
     generation: int
     attempts: int
     request: bytes | None
-    key_number: int
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Where a claimed (or gated) row goes: see `core.settle`."""
+    """Where a row goes: the arguments of `core.settle`, which says what each verdict needs."""
 
     verdict: str
-    wait: float = 0.0
-    state: str = "deferred"
+    wait: float | None = 0.0
+    state: str = "ready"
     cause: str = ""
     error: str = ""
     provider_id: str = ""
     refund: bool = False
     ambiguous_since: float | None = None
-    """Seconds since the call whose outcome is not known was started."""
+    """Seconds since the call was started whose outcome is not known; None: there is none."""
 
 
 class LedgerPort(Protocol):
-    """The worker's door to Postgres: each method is one round trip; claim, freeze and settle are one commit each."""
+    """The worker's door to Postgres. Gate is one read; claim, freeze and settle are one round trip and one commit each.
 
-    def gate(self, ref: Reference, terms: Terms) -> Gated | Stop: ...
+    Everything after the gate changes the row only at the generation it was given. Raises Unavailable.
+    """
+
+    def gate(self, ref: Reference, terms: Terms) -> Gated | PoisonedRow | Stop: ...
 
     def claim(self, ref: Reference, terms: Terms, request: bytes | None) -> Claimed | Stop: ...
 
-    def freeze(self, ref: Reference, generation: int, request: bytes) -> bool: ...
+    def freeze(self, ref: Reference, generation: int, request: bytes) -> bool:
+        """False: the claim is gone."""
+        ...
 
     def settle(self, ref: Reference, generation: int, terms: Terms, settlement: Settlement) -> str:
         """The state the row came to; 'gone' if the generation had moved on, and nothing was written."""
         ...
 
     def renew(self, claims: Sequence[tuple[Reference, int]], terms: Terms) -> set[tuple[UUID, str]]:
-        """Extends the leases that are still held; answers which."""
+        """Extend the leases that are still held, one call for a whole process; answers which."""
         ...
 
-    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Session], Verdict]) -> str:
-        """Database-only: the work, the fence and the row's end in one transaction; the state the row came to."""
+    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Session], Verdict]) -> Verdict | None:
+        """A database-only consumer's work, its fence and the row's end, one transaction.
+
+        Any verdict but Delivered or Suppressed rolls the work back and leaves the row to the caller. None: the claim is gone.
+        """
         ...
+
+
+class PoisonPort(Protocol):
+    """Where what is no message, or no envelope, ends."""
+
+    def bury(self, queue: str, consumer: str, message_id: str, ref: Reference | None, raw: bytes, error: str) -> bool:
+        """One dead letter with the raw bytes; with its row, if `ref` names one. False: there is one already."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A row of `core.provider_state` that is in force. `seconds` None: until a person resumes it."""
+
+    provider: str
+    domain: str
+    state: str
+    reason: str
+    seconds: float | None
+    transactional_seconds: float | None
 
 
 class ClosingsPort(Protocol):
-    """`core.provider_state`: closed until a time (429, quota), or halted until a person resumes it."""
+    """`core.provider_state`: closed until a time (429, quota), or halted until a person resumes it. Raises Unavailable."""
 
-    def close(self, provider: str, seconds: float, reason: str) -> None: ...
+    def read(self) -> list[Closing]: ...
 
-    def halt(self, provider: str, domain: str, reason: str) -> None: ...
-
-    def blocked(self, provider: str, domain: str) -> Stop | None:
-        """What stands against a call right now, from a memory no older than 1 s on this process' clock."""
+    def close(self, closing: Closing) -> None:
+        """Closings only grow: a shorter one does not end a longer one."""
         ...
 
 
@@ -197,40 +234,59 @@ class ProviderPort(Protocol):
 class RendererPort(Protocol):
     """Templates: `subject.txt`, `body.html`, `body.txt` in a folder per template."""
 
+    def check(self, template: str, fields: Iterable[str]) -> None:
+        """At boot: it is there, and uses no variable but `fields`. Raises ConfigurationError."""
+        ...
+
     def render(self, template: str, variables: dict[str, Any]) -> dict[str, str]:
         """Keys subject, html, text (those whose file exists). Raises InvalidEnvelope naming the variable."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
-    """One row to put on its queue; `previous` is the generation whose message it replaces."""
+class Turn:
+    """Where a relay is on one queue: how much may be out, whose turn it is, and from when on it looks."""
 
-    ref: Reference
-    previous: int
+    terms: Terms
+    window: int
+    after: UUID
+    watermark: datetime | None
+    """Nothing live is due before it, as of the last sweep; None: look at everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What one poll raised, in the order to push it, and how much was out on each queue before."""
+
+    refs: list[Reference]
+    outstanding: dict[str, int]
 
 
 class OutboxPort(Protocol):
-    """The relay's door to Postgres."""
+    """The relay's door to Postgres. Raises Unavailable."""
 
-    def pick(self, terms: Sequence[Terms], windows: Sequence[int], sweep: bool) -> tuple[list[Push], int]:
-        """Raise the generations of what is due and fits the windows, one commit; the rows to push and how many are out."""
+    def pick(self, turns: Sequence[Turn]) -> Picked:
+        """Raise the generations of what is due and fits the windows: one round trip, one commit."""
         ...
 
     def requeue(self, queues: Sequence[str]) -> int:
         """Make every pushed row of these queues due at once: a push failed, or Redis was wiped."""
         ...
 
+    def sweep(self, queue: str) -> datetime:
+        """The queue's next watermark: the oldest live `due_at`, never younger than 30 s ago."""
+        ...
+
 
 class CarrierPort(Protocol):
     """The relay's door to Redis. Raises Unavailable."""
 
-    def push(self, pushes: Sequence[Push]) -> bool:
-        """One script: remove each previous id, push the new one. False if the epoch key was missing (Redis was wiped)."""
+    def push(self, refs: Sequence[Reference]) -> bool:
+        """One script: remove each row's previous id, push the new one. False: the epoch key was missing, Redis was wiped."""
         ...
 
     def alive(self) -> bool:
-        """True if the epoch key is there; sets it if not."""
+        """False if the epoch key was missing; then it is set."""
         ...
 
 

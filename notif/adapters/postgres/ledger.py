@@ -1,0 +1,129 @@
+"""LedgerPort: what a worker reads and writes of a row. Every method is one round trip, but `work`."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from notif.adapters.postgres.database import Database
+from notif.envelope import Envelope
+from notif.errors import InvalidEnvelope
+from notif.ports import GONE, Claimed, Gated, PoisonedRow, Reference, Session, Settlement, Stop, Terms
+from notif.verdict import Delivered, Suppressed, Verdict
+
+GATE = "SELECT * FROM core.gate(%s, %s, %s, %s, %s)"
+CLAIM = "SELECT * FROM core.claim(%s, %s, %s, %s, %s, %s, %s)"
+FREEZE = "SELECT core.freeze(%s, %s, %s, %s)"
+SETTLE = "SELECT core.settle(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+RENEW = "SELECT job_id, queue FROM core.renew(%s, %s, %s, %s, %s)"
+BURY = "SELECT core.bury_poison(%s, %s, %s, %s, %s, %s, %s)"
+
+
+class _RolledBack(Exception):  # noqa: N818 - no error: it carries a verdict out of a transaction that must not commit
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+
+class PostgresLedger:
+    """Calls the versioned functions of `notif/migrations/sql`; holds no rule of its own."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def gate(self, ref: Reference, terms: Terms) -> Gated | PoisonedRow | Stop:
+        rows = self._database.call(
+            GATE, (ref.job_id, ref.queue, ref.generation, terms.provider, terms.key_lifetime)
+        )
+        if not rows:
+            return GONE
+        row = rows[0]
+        if row.verdict is not None:
+            return _stop(row)
+        fields = {name: getattr(row, name) for name in ("job_id", "tenant_id", "correlation_id", "kind", "data")}
+        try:
+            envelope = Envelope.parse(fields)
+        except InvalidEnvelope as error:
+            return PoisonedRow(str(error), json.dumps(fields, default=str, sort_keys=True).encode())
+        return Gated(envelope, row.schema_hash, row.request, row.attempts, row.unknown_seconds or 0.0)
+
+    def claim(self, ref: Reference, terms: Terms, request: bytes | None) -> Claimed | Stop:
+        key = (ref.job_id, ref.queue, ref.generation)
+        rows = self._database.call(CLAIM, (*key, terms.provider, terms.key_lifetime, terms.lease, request))
+        if not rows:
+            return GONE
+        row = rows[0]
+        if row.verdict is not None:
+            return _stop(row)
+        return Claimed(row.generation, row.attempts, row.request, provider_key(ref.job_id, terms.consumer, row.key_number))
+
+    def freeze(self, ref: Reference, generation: int, request: bytes) -> bool:
+        return bool(self._database.call(FREEZE, (ref.job_id, ref.queue, generation, request))[0][0])
+
+    def settle(self, ref: Reference, generation: int, terms: Terms, settlement: Settlement) -> str:
+        return str(self._database.call(SETTLE, _settle_arguments(ref, generation, terms, settlement))[0][0])
+
+    def renew(self, claims: Sequence[tuple[Reference, int]], terms: Terms) -> set[tuple[UUID, str]]:
+        jobs = [ref.job_id for ref, _ in claims]
+        queues = [ref.queue for ref, _ in claims]
+        generations = [generation for _, generation in claims]
+        rows = self._database.call(RENEW, (jobs, queues, generations, terms.lease, terms.max_runtime))
+        return {(row[0], row[1]) for row in rows}
+
+    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Session], Verdict]) -> Verdict | None:
+        try:
+            with self._database.session() as session:
+                connection = session.connection()
+                begin = (ref.job_id, ref.queue, generation)
+                if not connection.exec_driver_sql("SELECT core.begin_work(%s, %s, %s)", begin).scalar():
+                    return None
+                verdict = work(session)
+                match verdict:
+                    case Delivered():
+                        settlement = Settlement("delivered")
+                    case Suppressed(reason):
+                        settlement = Settlement("suppressed", error=reason)
+                    case _:
+                        raise _RolledBack(verdict)
+                session.flush()
+                connection.exec_driver_sql(SETTLE, _settle_arguments(ref, generation, terms, settlement))
+                return verdict
+        except _RolledBack as back:
+            return back.verdict
+
+
+class PostgresPoison:
+    """PoisonPort on `core.bury_poison`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def bury(self, queue: str, consumer: str, message_id: str, ref: Reference | None, raw: bytes, error: str) -> bool:
+        job, generation = (ref.job_id, ref.generation) if ref else (None, None)
+        return bool(self._database.call(BURY, (queue, consumer, message_id, job, generation, raw, error))[0][0])
+
+
+def provider_key(job_id: UUID, consumer: str, number: int) -> str:
+    """The idempotency key at the provider: `job_id:consumer`, after the n-th thaw with `:n`."""
+    return f"{job_id}:{consumer}" + (f":{number}" if number else "")
+
+
+def _stop(row: Any) -> Stop:
+    return Stop(row.verdict, row.seconds, row.reason)
+
+
+def _settle_arguments(ref: Reference, generation: int, terms: Terms, s: Settlement) -> tuple[Any, ...]:
+    return (
+        ref.job_id,
+        ref.queue,
+        generation,
+        terms.key_lifetime,
+        terms.attempts,
+        s.verdict,
+        s.wait,
+        s.state,
+        s.cause,
+        s.error,
+        s.provider_id,
+        s.refund,
+        s.ambiguous_since,
+    )

@@ -1,0 +1,40 @@
+"""The four database roles, as SQL that a person can read before it runs."""
+
+from collections.abc import Mapping
+
+import psycopg
+from psycopg import sql
+
+from notif.errors import NotifError
+
+ROLES = {
+    "notif_owner": "migrations; owns the schema core and its functions",
+    "notif_publisher": "product code: may publish, cancel and ask for a status, and reads no table",
+    "notif_worker": "workers: the protocol's functions, and one tenant's rows in handlers",
+    "notif_maintenance": "relay, maintenance, web, command line",
+}
+
+
+def statements(database: str) -> list[str]:
+    """SQL that makes what is missing; safe to run again. For a superuser, or a role with CREATEROLE that owns the database."""
+    made = [
+        f"-- {purpose}\n"
+        f"DO $$ BEGIN CREATE ROLE {role} LOGIN NOBYPASSRLS; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
+        for role, purpose in ROLES.items()
+    ]
+    name = sql.Identifier(database).as_string(None)
+    made.append(f"GRANT CONNECT ON DATABASE {name} TO {', '.join(ROLES)};")
+    made.append(f"GRANT CREATE ON DATABASE {name} TO notif_owner;")
+    return made
+
+
+def create(admin_url: str, passwords: Mapping[str, str]) -> None:
+    """Run `statements` and set the passwords given (role → password)."""
+    try:
+        with psycopg.connect(admin_url, autocommit=True) as connection:
+            for statement in statements(connection.info.dbname):
+                connection.execute(statement.encode())
+            for role, password in passwords.items():
+                connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(password)))
+    except psycopg.Error as error:
+        raise NotifError(f"database roles: {str(error).strip()}; `notif db roles --print` shows the SQL to run by hand") from error

@@ -1,0 +1,102 @@
+"""From a kind and its data to the message that goes out."""
+
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from notif.config import Delivery
+from notif.envelope import Envelope, explain
+from notif.errors import InvalidEnvelope
+from notif.kinds import Kind
+from notif.messages import REDIRECTED_FOR, EmailMessage, Recipients, bare, domain_of
+from notif.ports import RendererPort
+
+_MAX_HEADER = 900
+"""Characters of the redirect's header: RFC 5322 ends a line at 998."""
+
+_recipients: TypeAdapter[tuple[str, ...]] = TypeAdapter(Recipients)
+
+
+class Composer:
+    """Makes e-mail messages; keeps to `delivery`, so that a staging system doesn't write to real people.
+
+    Everything here raises InvalidEnvelope, naming the field, when the data doesn't fit its kind.
+    """
+
+    def __init__(self, renderer: RendererPort, delivery: Delivery) -> None:
+        self._renderer = renderer
+        self._delivery = delivery
+
+    def check(self, kind: Kind, envelope: Envelope) -> None:
+        """All that can be known at publish: model, addresses, tags and, by a rendering thrown away, the template."""
+        parsed = kind.parse(envelope.data)
+        if kind.channels:
+            self._composed(kind, parsed)
+
+    def message(self, kind: Kind, data: dict[str, Any]) -> EmailMessage:
+        """The message, rendered, and redirected if `delivery.redirect_to` says so."""
+        return self._redirected(self._composed(kind, kind.parse(data)))
+
+    def recipients(self, kind: Kind, data: dict[str, Any]) -> tuple[str, ...]:
+        """Everybody the message would really go to (to, cc, bcc), after a redirect; renders nothing."""
+        if self._delivery.redirect_to:
+            return (self._delivery.redirect_to,)
+        parsed = kind.parse(data)
+        return parsed.recipients if isinstance(parsed, EmailMessage) else _to(kind, parsed)
+
+    def allowed(self, kind: Kind, data: dict[str, Any]) -> bool:
+        """Whether `delivery.only` covers every recipient; renders nothing."""
+        return all(self._delivery.covers(recipient) for recipient in self.recipients(kind, data))
+
+    def sender_domain(self, kind: Kind, data: dict[str, Any]) -> str:
+        """The domain a message of this kind is sent from, in lower case; renders nothing."""
+        if kind.sender:
+            return domain_of(kind.sender)
+        parsed = kind.parse(data)
+        assert isinstance(parsed, EmailMessage)  # build_kinds lets no other kind go without a sender
+        return domain_of(parsed.sender)
+
+    def _composed(self, kind: Kind, parsed: BaseModel) -> EmailMessage:
+        if kind.template is None:
+            assert isinstance(parsed, EmailMessage)  # build_kinds lets no other model go without a template
+            return parsed
+        parts = self._renderer.render(kind.template, variables_of(parsed))
+        fields = {"from": kind.sender, "to": _to(kind, parsed), **parts}
+        try:
+            return EmailMessage.model_validate(fields)
+        except ValidationError as error:
+            raise InvalidEnvelope(f"{kind.name!r} from template {kind.template!r}: {explain(error)}") from None
+
+    def _redirected(self, message: EmailMessage) -> EmailMessage:
+        if not self._delivery.redirect_to:
+            return message
+        headers = {**message.headers, REDIRECTED_FOR: _shortened([bare(one) for one in message.recipients])}
+        return message.model_copy(update={"to": (self._delivery.redirect_to,), "cc": (), "bcc": (), "headers": headers})
+
+
+def variables_of(data: BaseModel) -> dict[str, Any]:
+    """What a template sees: the model's fields and computed fields, nested models as objects."""
+    return {name: getattr(data, name) for name in variable_names(type(data))}
+
+
+def variable_names(model: type[BaseModel]) -> tuple[str, ...]:
+    """Names a template may use for data of this model."""
+    return (*model.model_fields, *model.model_computed_fields)
+
+
+def _to(kind: Kind, parsed: BaseModel) -> tuple[str, ...]:
+    try:
+        return _recipients.validate_python(getattr(parsed, kind.to))
+    except ValidationError as error:
+        problems = "; ".join(detail["msg"] for detail in error.errors(include_input=False))
+        raise InvalidEnvelope(f"data of {kind.name!r}: {kind.to}: {problems}") from None
+
+
+def _shortened(addresses: list[str]) -> str:
+    """As many as a header line holds, and how many more there were."""
+    text = ", ".join(addresses)
+    kept = len(addresses)
+    while len(text) > _MAX_HEADER:
+        kept -= 1
+        text = f"{', '.join(addresses[:kept])} and {len(addresses) - kept} more"
+    return text

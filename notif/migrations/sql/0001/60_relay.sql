@@ -1,0 +1,123 @@
+-- The relay: what is due, in turn by tenant, within the window. Run by the maintenance role; one commit a poll.
+
+-- Claimed rows whose lease ran out have lost their worker. Those that cannot be repeated, or have no attempt left, end here, open
+-- lane or not; the others are pushed again by core.pick: same request, same key.
+CREATE FUNCTION core.end_lost(p_queue text, p_keyed boolean, p_max_attempts integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  o core.outbox;
+BEGIN
+  FOR o IN SELECT * FROM core.outbox x
+           WHERE x.queue = p_queue AND x.state = 'claimed' AND x.due_at <= core.clock()
+             AND (x.attempts >= p_max_attempts OR (x.request IS NOT NULL AND NOT p_keyed AND NOT x.resend_unknown))
+           FOR UPDATE SKIP LOCKED LOOP
+    IF o.request IS NOT NULL THEN
+      o.ambiguous := true;
+      o.key_since := coalesce(o.key_since, o.claimed_at);
+    END IF;
+    PERFORM core.bury(o, 'worker_lost', 'its worker ended or stopped renewing between claim and settle');
+  END LOOP;
+END $$;
+
+-- Tenants with something due, after p_after and then from the start, at most p_most. One index probe a tenant: the rows a tenant
+-- has scheduled for later are stepped over, not read. p_watermark bounds what dead row versions cost.
+CREATE FUNCTION core.turn(p_queue text, p_after uuid, p_watermark timestamptz, p_most integer) RETURNS SETOF uuid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH RECURSIVE turn AS (
+    (SELECT o.tenant_id, o.due_at FROM core.outbox o WHERE o.queue = p_queue AND o.tenant_id > p_after AND o.due_at >= p_watermark
+     ORDER BY o.tenant_id, o.due_at LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM turn t CROSS JOIN LATERAL (
+      SELECT o.tenant_id, o.due_at FROM core.outbox o
+      WHERE o.queue = p_queue AND o.tenant_id > t.tenant_id AND o.due_at >= p_watermark
+      ORDER BY o.tenant_id, o.due_at LIMIT 1) n
+  ) SELECT tenant_id FROM turn WHERE due_at <= core.clock() LIMIT p_most
+$$;
+
+-- Raise what is pushed next: one generation more, due again in 20 s. p_window: at most so many rows out (pushed, not yet due); of
+-- one tenant at most half of them while another has something due. outstanding counts what was out before.
+CREATE FUNCTION core.pick(p_queue text, p_provider text, p_keyed boolean, p_max_attempts integer, p_window integer, p_after uuid,
+                          p_watermark timestamptz)
+RETURNS TABLE (job_id uuid, queue text, tenant_id uuid, generation bigint, outstanding integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_now timestamptz := core.clock();
+  v_out integer;
+  v_tenants uuid[];
+  v_share integer;
+  v_domains boolean := EXISTS (SELECT FROM core.provider_state s WHERE s.provider = p_provider AND s.domain <> '');
+BEGIN
+  PERFORM core.end_lost(p_queue, p_keyed, p_max_attempts);
+  SELECT count(*) INTO v_out FROM core.outbox o WHERE o.queue = p_queue AND o.state = 'pushed' AND o.due_at > v_now;
+  IF v_out > 0 THEN
+    queue := p_queue;
+    outstanding := v_out;
+    RETURN NEXT;
+  END IF;
+  IF v_out >= p_window OR EXISTS (SELECT FROM core.blocked(p_provider, p_queue, '')) THEN
+    RETURN;
+  END IF;
+  v_tenants := ARRAY(SELECT core.turn(p_queue, p_after, p_watermark, p_window - v_out));
+  IF cardinality(v_tenants) < p_window - v_out THEN  -- the turn goes round
+    v_tenants := v_tenants || ARRAY(
+      SELECT t FROM core.turn(p_queue, '00000000-0000-0000-0000-000000000000', p_watermark, p_window - v_out - cardinality(v_tenants)) t
+      WHERE t <> ALL (v_tenants));
+  END IF;
+  IF cardinality(v_tenants) = 0 THEN
+    RETURN;
+  END IF;
+  v_share := CASE WHEN cardinality(v_tenants) > 1 THEN greatest(1, p_window / 2) ELSE p_window END;
+  RETURN QUERY
+  WITH due AS (
+    SELECT r.job_id, r.generation, row_number() OVER (ORDER BY r.nr, t.place) AS place
+    FROM unnest(v_tenants) WITH ORDINALITY AS t(id, place)
+    CROSS JOIN LATERAL (
+      SELECT count(*)::integer AS out FROM core.outbox o
+      WHERE o.queue = p_queue AND o.state = 'pushed' AND o.due_at > v_now AND o.tenant_id = t.id) mine
+    CROSS JOIN LATERAL (
+      SELECT o.job_id, o.generation, row_number() OVER (ORDER BY o.due_at) AS nr FROM core.outbox o
+      WHERE o.queue = p_queue AND o.tenant_id = t.id AND o.due_at BETWEEN p_watermark AND v_now
+      ORDER BY o.due_at LIMIT greatest(0, v_share - mine.out)) r
+    ORDER BY r.nr, t.place LIMIT p_window - v_out
+  ), locked AS (  -- another relay's rows, and those a settle is about to move, are passed over
+    SELECT o.job_id, o.generation, o.sender_domain, d.place
+    FROM core.outbox o JOIN due d ON o.job_id = d.job_id AND o.generation = d.generation
+    WHERE o.queue = p_queue AND o.due_at <= v_now FOR UPDATE OF o SKIP LOCKED
+  ), judged AS (  -- a halted sender domain holds its own rows only
+    SELECT l.*, CASE WHEN v_domains THEN (SELECT b.reason FROM core.blocked(p_provider, p_queue, l.sender_domain) b) END AS halt
+    FROM locked l
+  ), raised AS (
+    UPDATE core.outbox o
+    SET generation = o.generation + 1,
+        -- a lost worker may have made its call: same request, same key, and nobody may say it was not sent
+        ambiguous = o.ambiguous OR (o.state = 'claimed' AND o.request IS NOT NULL),
+        key_since = CASE WHEN o.state = 'claimed' AND o.request IS NOT NULL THEN coalesce(o.key_since, o.claimed_at) ELSE o.key_since END,
+        state = CASE WHEN j.halt IS NULL THEN 'pushed' ELSE 'halted' END,
+        due_at = CASE WHEN j.halt IS NULL THEN v_now + interval '20 seconds' ELSE o.expires_at END,
+        history = core.remember(o.history, CASE WHEN j.halt IS NULL THEN 'pushed' ELSE 'halted' END,
+                                coalesce(j.halt, CASE o.state WHEN 'claimed' THEN 'its worker was lost' ELSE 'in turn' END), v_now)
+    FROM judged j
+    WHERE o.job_id = j.job_id AND o.queue = p_queue AND o.generation = j.generation
+    RETURNING o.job_id, o.tenant_id, o.generation, o.state, j.place
+  )
+  SELECT r.job_id, p_queue, r.tenant_id, r.generation, 0 FROM raised r WHERE r.state = 'pushed' ORDER BY r.place;
+END $$;
+
+-- A failed push, or a wiped Redis: what was pushed is due at once.
+CREATE FUNCTION core.requeue(p_queues text[]) RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  WITH moved AS (
+    UPDATE core.outbox SET due_at = core.clock()
+    WHERE queue = ANY (p_queues) AND state = 'pushed' AND due_at > core.clock() RETURNING true)
+  SELECT count(*) FROM moved
+$$;
+
+-- The relay's next watermark: the oldest live timer of a queue, never younger than 30 s ago. One probe a tenant.
+CREATE FUNCTION core.watermark(p_queue text) RETURNS timestamptz LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH RECURSIVE turn AS (
+    (SELECT o.tenant_id, o.due_at FROM core.outbox o WHERE o.queue = p_queue ORDER BY o.tenant_id, o.due_at LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM turn t CROSS JOIN LATERAL (
+      SELECT o.tenant_id, o.due_at FROM core.outbox o WHERE o.queue = p_queue AND o.tenant_id > t.tenant_id
+      ORDER BY o.tenant_id, o.due_at LIMIT 1) n
+  ) SELECT least(min(due_at), core.clock() - interval '30 seconds') FROM turn
+$$;
