@@ -8,13 +8,14 @@ from notif.config import Delivery
 from notif.envelope import Envelope, explain
 from notif.errors import InvalidEnvelope
 from notif.kinds import Kind
-from notif.messages import REDIRECTED_FOR, EmailMessage, Recipients, bare, domain_of
+from notif.messages import REDIRECTED_FOR, Address, EmailContent, EmailMessage, Recipients, bare, domain_of
 from notif.ports import RendererPort
 
 _MAX_HEADER = 900
 """Characters of the redirect's header: RFC 5322 ends a line at 998."""
 
 _recipients: TypeAdapter[tuple[str, ...]] = TypeAdapter(Recipients)
+_sender: TypeAdapter[str] = TypeAdapter(Address)
 
 
 class Composer:
@@ -42,30 +43,34 @@ class Composer:
         if self._delivery.redirect_to:
             return (self._delivery.redirect_to,)
         parsed = kind.parse(data)
-        return parsed.recipients if isinstance(parsed, EmailMessage) else _to(kind, parsed)
+        return _to(kind, parsed) if kind.template else _as_message(parsed).recipients
 
     def allowed(self, kind: Kind, data: dict[str, Any]) -> bool:
         """Whether `delivery.only` covers every recipient; renders nothing."""
+        if not self._delivery.only:
+            return True
         return all(self._delivery.covers(recipient) for recipient in self.recipients(kind, data))
 
     def sender_domain(self, kind: Kind, data: dict[str, Any]) -> str:
         """The domain a message of this kind is sent from, in lower case; renders nothing."""
         if kind.sender:
             return domain_of(kind.sender)
-        parsed = kind.parse(data)
-        assert isinstance(parsed, EmailMessage)  # build_kinds lets no other kind go without a sender
-        return domain_of(parsed.sender)
+        try:
+            return domain_of(_sender.validate_python(data.get("from")))
+        except ValidationError as error:
+            raise InvalidEnvelope(f"data of {kind.name!r}: from: {_why(error)}") from None
 
     def _composed(self, kind: Kind, parsed: BaseModel) -> EmailMessage:
         if kind.template is None:
-            assert isinstance(parsed, EmailMessage)  # build_kinds lets no other model go without a template
-            return parsed
+            return _as_message(parsed)
         parts = self._renderer.render(kind.template, variables_of(parsed))
-        fields = {"from": kind.sender, "to": _to(kind, parsed), **parts}
         try:
-            return EmailMessage.model_validate(fields)
+            content = EmailContent.model_validate(parts)
         except ValidationError as error:
-            raise InvalidEnvelope(f"{kind.name!r} from template {kind.template!r}: {explain(error)}") from None
+            raise InvalidEnvelope(f"template {kind.template}: {explain(error)}") from None
+        # Every address is checked by now, the sender at boot; checking again would cost as much as rendering.
+        fields: dict[str, Any] = {"from": kind.sender, "to": _to(kind, parsed), **dict(content)}
+        return EmailMessage.model_construct(None, **fields)
 
     def _redirected(self, message: EmailMessage) -> EmailMessage:
         if not self._delivery.redirect_to:
@@ -84,12 +89,20 @@ def variable_names(model: type[BaseModel]) -> tuple[str, ...]:
     return (*model.model_fields, *model.model_computed_fields)
 
 
+def _as_message(parsed: BaseModel) -> EmailMessage:
+    assert isinstance(parsed, EmailMessage)  # build_kinds lets no other model go without a template
+    return parsed
+
+
 def _to(kind: Kind, parsed: BaseModel) -> tuple[str, ...]:
     try:
         return _recipients.validate_python(getattr(parsed, kind.to))
     except ValidationError as error:
-        problems = "; ".join(detail["msg"] for detail in error.errors(include_input=False))
-        raise InvalidEnvelope(f"data of {kind.name!r}: {kind.to}: {problems}") from None
+        raise InvalidEnvelope(f"data of {kind.name!r}: {kind.to}: {_why(error)}") from None
+
+
+def _why(error: ValidationError) -> str:
+    return "; ".join(detail["msg"] for detail in error.errors(include_input=False))
 
 
 def _shortened(addresses: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from email_validator import EmailNotValidError, validate_email
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
@@ -57,14 +57,17 @@ def address(text: str) -> str:
     except EmailNotValidError as error:
         raise wrong(f"is no e-mail address: {error}") from None
     plain = f"{checked.local_part}@{checked.ascii_domain}"
-    return f"{_phrase(name)} <{plain}>" if name.strip() else plain
+    phrase = _phrase(name)
+    return f"{phrase} <{plain}>" if phrase else plain
 
 
 def _phrase(name: str) -> str:
     """A display name as RFC 5322 wants it, except that it stays UTF-8: the provider encodes it."""
     name = name.strip()
     if len(name) > 1 and name[0] == name[-1] == '"':
-        name = _QUOTED_PAIR.sub(r"\1", name[1:-1])
+        name = _QUOTED_PAIR.sub(r"\1", name[1:-1]).strip()
+    elif re.search("[<>@]", name):  # `A <a@b.c>, C <c@d.e>` would lose A
+        raise wrong("holds more than one address; write a list, or the name in quotes")
     if len(name) > 256:
         raise wrong("has a display name of more than 256 characters")
     if not _NEEDS_QUOTES.search(name):
@@ -86,10 +89,6 @@ def domain_of(text: str) -> str:
 
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
-
-
-def _subject(text: str) -> str:
-    return one_line(text)
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
@@ -125,27 +124,32 @@ Recipients = Annotated[Addresses, _sized(1)]
 Tag = Annotated[str, StringConstraints(pattern=_TAG)]
 
 
-class EmailMessage(BaseModel):
-    """One message, as Resend takes it but for the tags `job` and `n`, which its adapter adds."""
+class EmailContent(BaseModel):
+    """What is read: subject and body, which a template can make."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    subject: Annotated[str, StringConstraints(min_length=1, max_length=998), AfterValidator(one_line)]
+    html: str | None = None
+    text: str | None = None
+
+    @model_validator(mode="after")
+    def _has_a_body(self) -> Self:
+        if not (self.html or self.text):
+            raise wrong("html or text: at least one must hold something")
+        return self
+
+
+class EmailMessage(EmailContent):
+    """One message, as Resend takes it but for the tags `job` and `n`, which its adapter adds."""
 
     sender: Address = Field(alias="from")
     to: Recipients
     cc: Annotated[Addresses, _sized(0)] = ()
     bcc: Annotated[Addresses, _sized(0)] = ()
     reply_to: Annotated[Addresses, _sized(0)] = ()
-    subject: Annotated[str, StringConstraints(min_length=1, max_length=998), AfterValidator(_subject)]
-    html: str | None = None
-    text: str | None = None
     headers: Annotated[dict[str, str], Field(max_length=50), AfterValidator(_headers)] = {}
     tags: Annotated[dict[Tag, Tag], Field(max_length=MAX_TAGS), AfterValidator(_tags)] = {}
-
-    @model_validator(mode="after")
-    def _has_a_body(self) -> "EmailMessage":
-        if not (self.html or self.text):
-            raise wrong("html or text: at least one must hold something")
-        return self
 
     @property
     def recipients(self) -> tuple[str, ...]:

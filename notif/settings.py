@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -29,13 +29,13 @@ def _checked_url(text: str, schemes: tuple[str, ...], host: bool) -> None:
         raise wrong("holds a blank or a control character")
     try:
         parts = urlsplit(text)
-        port = parts.port
+        valid = parts.port != 0 and "@" not in parts.path + parts.fragment
     except ValueError:
-        raise wrong(
-            "has no valid host and port; write '@', ':', '/' and '#' of a password as %40 %3A %2F %23"
-        ) from None
-    if port == 0 or (host and not parts.hostname):
-        raise wrong("names no host" if port != 0 else "has no valid port")
+        valid = False
+    if not valid:
+        raise wrong("has no valid host and port; write '@', ':', '/' and '#' of a password as %40 %3A %2F %23")
+    if host and not parts.hostname:
+        raise wrong("names no host")
 
 
 def _postgres(value: SecretStr) -> SecretStr:
@@ -126,7 +126,11 @@ def variables() -> list[str]:
 
 def secret_variables() -> set[str]:
     """Those that hold a secret: `<NAME>_FILE` may name a file that holds it."""
-    return {str(info.alias) for info in Settings.model_fields.values() if "SecretStr" in repr(info.annotation)}
+    return {str(info.alias) for info in Settings.model_fields.values() if _holds_secret(info.annotation)}
+
+
+def _holds_secret(annotation: object) -> bool:
+    return annotation is SecretStr or any(_holds_secret(part) for part in get_args(annotation))
 
 
 def _unknown(environ: Mapping[str, str], known: set[str]) -> list[str]:

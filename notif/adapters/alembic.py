@@ -57,6 +57,8 @@ def _check_roles(connection: Connection) -> None:
     found = connection.execute(text("SELECT rolname FROM pg_roles WHERE rolname = ANY(:names)"), {"names": names})
     missing = sorted(set(names) - {row[0] for row in found})
     if missing:
-        raise ConfigurationError(f"database: the role {missing[0]} is missing; run `notif db roles`, or its SQL by `--print`")
+        raise ConfigurationError(
+            f"database: the role {missing[0]} is missing; run `notif db roles`, or its SQL by `--print`"
+        )
     if connection.execute(text("SELECT current_user")).scalar() != "notif_owner":
         raise ConfigurationError("NOTIF_DATABASE_OWNER_URL: migrations run as notif_owner, which owns what they make")

@@ -21,13 +21,6 @@ from typing import IO, Self
 from notif.errors import ConfigurationError, Refused, Unavailable
 from notif.process import tied
 
-READY_TIMEOUT = 60.0
-"""Seconds until a server must answer; a large append-only file or a recovery takes its time."""
-ORPHAN_TIMEOUT = 30.0
-"""Seconds that the server of a killed owner gets to end, before its folder is refused."""
-STOP_TIMEOUT = 30.0
-"""Seconds between the stop signal and SIGKILL."""
-
 _PORTS = range(15000, 32000)
 
 
@@ -64,6 +57,12 @@ class EmbeddedServer(ABC):
 
     product: str
     stop_signal: signal.Signals
+    ready_timeout = 60.0
+    """Seconds until a server must answer; a large append-only file or a recovery takes its time."""
+    orphan_timeout = 30.0
+    """Seconds that the server of a killed owner gets to end, before its folder is refused."""
+    stop_timeout = 30.0
+    """Seconds between the stop signal and SIGKILL."""
 
     def __init__(self, directory: Path | None, port: int | None) -> None:
         self.keep = directory is not None
@@ -113,12 +112,12 @@ class EmbeddedServer(ABC):
         return self
 
     def stop(self) -> None:
-        """End it in good order (SIGKILL after STOP_TIMEOUT); may be called at any time, any number of times."""
+        """End it in good order (SIGKILL after `stop_timeout`); may be called at any time, any number of times."""
         if self._process is not None:
             if self.running:
                 self._process.send_signal(self.stop_signal)
             try:
-                self._process.wait(STOP_TIMEOUT)
+                self._process.wait(self.stop_timeout)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -224,15 +223,15 @@ class EmbeddedServer(ABC):
     def _wait_until_it_answers(self, old: int) -> None:
         """`old`: how many bytes of the log are from before this start."""
         assert self._process is not None
-        end = time.monotonic() + READY_TIMEOUT
+        end = time.monotonic() + self.ready_timeout
         while not self._answers():
             code = self._process.poll()
             if code is None and time.monotonic() < end:
                 time.sleep(0.01)
                 continue
-            what = f"does not answer after {READY_TIMEOUT:.0f} s" if code is None else f"ended with code {code}"
+            what = f"does not answer after {self.ready_timeout:.0f} s" if code is None else f"ended with code {code}"
             log = (self.directory / "log").read_bytes()[old:].decode(errors="replace")
-            said = " | ".join(log.strip().splitlines()[-4:]) or "nothing"
+            said = " | ".join(log.strip().splitlines()[-6:]) or "nothing"
             raise Unavailable(f"{self.product} in {self.directory} {what}; its log says: {said}")
 
     def _take_folder(self) -> None:
@@ -251,7 +250,7 @@ class EmbeddedServer(ABC):
             ) from error
 
     def _wait_for_server_lock(self, path: Path) -> IO[str]:
-        end = time.monotonic() + ORPHAN_TIMEOUT
+        end = time.monotonic() + self.orphan_timeout
         while (lock := _lock(path)) is None:
             if time.monotonic() > end:
                 pid = path.read_text()

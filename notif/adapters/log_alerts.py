@@ -1,14 +1,12 @@
 """Alerts as log lines, where no incident service is configured (ADR 0007)."""
 
-from structlog.typing import FilteringBoundLogger
-
-from notif.ports import Alert
+from notif.ports import Alert, Log
 
 
 class LogAlerts:
     """One line when an incident is raised (error), one when it is resolved (info)."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
 
     def open(self, alert: Alert) -> str:

@@ -85,7 +85,8 @@ def _kind(config: Config, at: str, kind: KindConfig) -> Iterator[str]:
             f"{at}.fence_ttl: {show_duration(kind.fence_ttl)} is shorter than retention.fence "
             f"({show_duration(least)}), which holds anyway; leave it out or write more"
         )
-    if "model" not in kind.model_fields_set and (kind.template or not kind.channels):
+    unnamed = "model" not in kind.model_fields_set
+    if unnamed and (kind.template or (kind.queues and not kind.channels)):
         yield f"{at}.model: is missing; name the pydantic model of its data, like shop.mails.OrderShipped"
     yield from _mail(config, at, kind)
 

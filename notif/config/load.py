@@ -88,7 +88,7 @@ def _sentence(detail: ErrorDetails) -> str:
         choices = re.findall(r"'([^']+)'", detail["ctx"]["expected"])
         return f"{at}: {given!r} is not allowed; {nearest(str(given), choices)}"
     text = _SENTENCES.get(kind) or detail["msg"].replace("Input should be", "must be")
-    scalar = isinstance(given, str | int | float) and kind not in {"missing", "wrong"}
+    scalar = isinstance(given, str | int | float) and kind not in {"missing", "wrong", "invalid_key"}
     return f"{at}: {text}{f', not {given!r}' if scalar else ''}"
 
 

@@ -118,7 +118,7 @@ class WireServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
-            with sock, sock.makefile("rb", 64 * 1024) as stream, suppress(OSError):
+            with sock, sock.makefile("rb") as stream, suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.settimeout(IDLE_SECONDS)
                 self._converse(sock, stream)

@@ -19,7 +19,7 @@ RENEW = "SELECT job_id, queue FROM core.renew(%s, %s, %s, %s, %s)"
 BURY = "SELECT core.bury_poison(%s, %s, %s, %s, %s, %s, %s)"
 
 
-class _RolledBack(Exception):  # noqa: N818 - no error: it carries a verdict out of a transaction that must not commit
+class _RolledBack(Exception):
     def __init__(self, verdict: Verdict) -> None:
         self.verdict = verdict
 
@@ -31,9 +31,7 @@ class PostgresLedger:
         self._database = database
 
     def gate(self, ref: Reference, terms: Terms) -> Gated | PoisonedRow | Stop:
-        rows = self._database.call(
-            GATE, (ref.job_id, ref.queue, ref.generation, terms.provider, terms.key_lifetime)
-        )
+        rows = self._database.call(GATE, (ref.job_id, ref.queue, ref.generation, terms.provider, terms.key_lifetime))
         if not rows:
             return GONE
         row = rows[0]
@@ -54,7 +52,9 @@ class PostgresLedger:
         row = rows[0]
         if row.verdict is not None:
             return _stop(row)
-        return Claimed(row.generation, row.attempts, row.request, provider_key(ref.job_id, terms.consumer, row.key_number))
+        return Claimed(
+            row.generation, row.attempts, row.request, provider_key(ref.job_id, terms.consumer, row.key_number)
+        )
 
     def freeze(self, ref: Reference, generation: int, request: bytes) -> bool:
         return bool(self._database.call(FREEZE, (ref.job_id, ref.queue, generation, request))[0][0])

@@ -1,16 +1,14 @@
 """QueuePort and JobsPort on the outbox: one function call for any number of jobs and tenants."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import text
 
 from notif.adapters.postgres.database import Database, translating
 from notif.envelope import Envelope
-from notif.kinds import Kinds
 from notif.ports import JobStatus, Publication, Session
 from notif.publishing import Checker
 
@@ -21,8 +19,8 @@ BATCH = 2_000
 class OutboxPublisher:
     """Publishes by `core.publish`. With a session it runs inside the caller's transaction, under the caller's rights."""
 
-    def __init__(self, database: Database, kinds: Kinds, checker: Checker) -> None:
-        self._database, self._kinds, self._checker = database, kinds, checker
+    def __init__(self, database: Database, checker: Checker) -> None:
+        self._database, self._checker = database, checker
 
     def publish(
         self,
@@ -60,4 +58,4 @@ class OutboxPublisher:
         rows = self._database.call(
             "SELECT job_id, queue, consumer, state, waits_for, until, attempts, history FROM core.status(%s)", (job_id,)
         )
-        return [JobStatus(*row[:7], history=tuple(row[7])) for row in rows]
+        return [JobStatus(*(*row[:7], tuple(row[7]))) for row in rows]

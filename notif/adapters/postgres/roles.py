@@ -35,6 +35,10 @@ def create(admin_url: str, passwords: Mapping[str, str]) -> None:
             for statement in statements(connection.info.dbname):
                 connection.execute(statement.encode())
             for role, password in passwords.items():
-                connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(password)))
+                connection.execute(
+                    sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(password))
+                )
     except psycopg.Error as error:
-        raise NotifError(f"database roles: {str(error).strip()}; `notif db roles --print` shows the SQL to run by hand") from error
+        raise NotifError(
+            f"database roles: {str(error).strip()}; `notif db roles --print` shows the SQL to run by hand"
+        ) from error

@@ -12,6 +12,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Run the files of `sql/0001` in the order of their names."""
-    with op.get_bind().connection.cursor() as cursor:  # the driver's own: SQLAlchemy would take each % for a parameter
-        for file in sorted((Path(__file__).parent.parent / "sql" / revision).glob("*.sql")):
-            cursor.execute(file.read_text("utf-8"))
+    cursor = op.get_bind().connection.cursor()  # the driver's own: SQLAlchemy would take each % for a parameter
+    for file in sorted((Path(__file__).parent.parent / "sql" / revision).glob("*.sql")):
+        cursor.execute(file.read_text("utf-8"))
+    cursor.close()

@@ -1,0 +1,143 @@
+"""The consumer of a channel's queue: one message, one provider request."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import assert_never
+
+from notif.closings import Closings, halt, quota, seconds_left, throttle
+from notif.compose import Composer
+from notif.consume import Consumer, Desk, waiting
+from notif.errors import InvalidEnvelope, Unavailable
+from notif.kinds import Kind
+from notif.ports import Claimed, Closing, Gated, ProviderPort, Reference, Settlement, Stop, Terms
+from notif.retry import RetryPolicy
+from notif.verdict import (
+    Accepted,
+    Answer,
+    Dead,
+    Delivered,
+    Invalid,
+    NeedsPerson,
+    NotReached,
+    QuotaSpent,
+    Retry,
+    Throttled,
+    Unclear,
+)
+
+NOT_REACHED_WAIT = 5.0
+"""Seconds until a provider that could not be reached is tried again with this job; circuits follow."""
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What a channel's consumers send with. `deadline`: seconds for one whole exchange."""
+
+    provider: ProviderPort
+    composer: Composer
+    closings: Closings
+    deadline: float
+    now: Callable[[], datetime]
+
+
+class Deliverer(Consumer):
+    """Gate, permit, claim, freeze, last look, call, settle."""
+
+    def __init__(self, desk: Desk, terms: Terms, retries: RetryPolicy, channel: Channel) -> None:
+        super().__init__(desk, terms, retries)
+        self._channel = channel
+
+    def admit(self, ref: Reference, gated: Gated, kind: Kind) -> str:
+        data = gated.envelope.data
+        request = gated.request
+        if request is None:
+            if not self._channel.composer.allowed(kind, data):
+                return self.settle(ref, ref.generation, Settlement("suppressed", error="not covered by delivery.only"))
+            if kind.template is None:  # needs no rendering: frozen by the claim itself
+                request = self._channel.provider.build(self._channel.composer.message(kind, data), ref.job_id)
+        domain = self._channel.composer.sender_domain(kind, data)
+        refused = self._permit(domain)
+        if refused:
+            return self.settle(ref, ref.generation, waiting(refused))
+        claimed = self.claim(ref, request)
+        if isinstance(claimed, Stop):
+            return self.stop(ref, ref.generation, claimed)
+        try:
+            return self._claimed(ref, claimed, gated, kind)
+        finally:
+            self.desk.leases.drop(ref)
+
+    def _permit(self, domain: str) -> Stop | None:
+        """Leave for one request, now. Until the lanes come it asks `core.provider_state` alone."""
+        return self._channel.closings.against(self._channel.provider.name, self.terms.queue, domain)
+
+    def _claimed(self, ref: Reference, claimed: Claimed, gated: Gated, kind: Kind) -> str:
+        request = claimed.request
+        try:
+            request = request or self._frozen(ref, claimed, gated, kind)
+            if request is None:
+                return "gone"
+            refused = self._last_look(ref, self._channel.composer.sender_domain(kind, gated.envelope.data))
+        except Unavailable as error:
+            refused = Settlement("deferred", wait=1.0, error=f"not started: {error}", refund=True)
+        except InvalidEnvelope as error:
+            refused = self.settlement(Dead("template", str(error)), claimed.attempts)
+        except Exception as error:
+            self.desk.log.exception("unexpected before the call", job_id=str(ref.job_id), queue=ref.queue)
+            refused = self.settlement(Retry(f"{type(error).__name__} before the call"), claimed.attempts)
+        if refused or request is None:
+            return self.settle(ref, claimed.generation, refused or Settlement("gate"))
+        started = self.desk.leases.now()
+        answer = self._channel.provider.send(request, claimed.key, self._channel.deadline)
+        return self.settle(ref, claimed.generation, self._settlement(answer, claimed.attempts, started))
+
+    def _frozen(self, ref: Reference, claimed: Claimed, gated: Gated, kind: Kind) -> bytes | None:
+        """Render with the permit in hand, freeze: one commit more, the first time only. None: the claim is gone."""
+        message = self._channel.composer.message(kind, gated.envelope.data)
+        request = self._channel.provider.build(message, ref.job_id)
+        return request if self.desk.ledger.freeze(ref, claimed.generation, request) else None
+
+    def _last_look(self, ref: Reference, domain: str) -> Settlement | None:
+        """Closed meanwhile, or too little of the lease left for a whole call: not started, the attempt given back."""
+        refused = self._permit(domain)
+        if refused:
+            return waiting(refused)
+        if self.desk.leases.left(ref) < self._channel.deadline:
+            return Settlement("deferred", wait=1.0, error="too little of the lease was left for a call", refund=True)
+        return None
+
+    def _settlement(self, answer: Answer, attempts: int, started: float) -> Settlement:
+        """The provider's answer as a settle; a closing is made known to everybody first, or the row would come back at once."""
+        name = self._channel.provider.name
+        match answer:
+            case Accepted(provider_id):
+                return self.settlement(Delivered(provider_id), attempts)
+            case Throttled(seconds, reset_seconds, error):
+                return self._closed(throttle(name, error, seconds, reset_seconds))
+            case QuotaSpent(until, error):
+                return self._closed(quota(name, error, (until - self._channel.now()).total_seconds()))
+            case NeedsPerson(domain, error):
+                return self._closed(halt(name, domain, error))
+            case NotReached(error):
+                return Settlement(
+                    "deferred", wait=NOT_REACHED_WAIT, error=f"provider not reached: {error}", refund=True
+                )
+            case Invalid(cause, error, unclear):
+                dead = self.settlement(Dead(cause, error), attempts)
+                return self._ambiguous(dead, started) if unclear else dead
+            case Unclear(error):
+                return self._ambiguous(self.settlement(Retry(error), attempts), started)
+            case _:
+                assert_never(answer)
+
+    def _closed(self, closing: Closing) -> Settlement:
+        try:
+            self._channel.closings.close(closing)
+        except Unavailable as error:  # the row must be settled all the same
+            self.desk.log.warning("closing not written", provider=closing.provider, error=str(error))
+        return waiting(Stop(closing.state, seconds_left(closing, self.terms.queue), closing.reason))
+
+    def _ambiguous(self, settlement: Settlement, started: float) -> Settlement:
+        since = self.desk.leases.now() - started
+        return replace(settlement, ambiguous_since=max(0.0, since))

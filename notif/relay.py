@@ -1,0 +1,120 @@
+"""The relay: the only one that puts references on queues. One loop per lane, and one for the queues without a lane."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from notif.errors import Unavailable
+from notif.ports import CarrierPort, Log, OutboxPort, Reference, Terms, Turn
+
+POLL = 0.025
+"""Seconds between two polls: commit to queue in 17 ms at the median."""
+SWEEP = 30.0
+"""Seconds between two looks at everything, whatever the watermark says."""
+EPOCH_CHECK = 0.25
+"""Seconds between two looks whether Redis was wiped, while something is out and nothing is pushed."""
+AWAY_WAIT = 0.5
+"""Seconds between two tries while Redis or Postgres does not answer."""
+WINDOW_SECONDS = 0.5
+"""Outstanding per queue is so much work: what waits in Redis can't be paused, cancelled or put in turn."""
+
+
+NOBODY = UUID(int=0)
+"""Before every tenant: where a turn begins."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """One queue as the relay sees it. `rate`: its provider's requests per second; None without a provider."""
+
+    terms: Terms
+    rate: float | None
+
+
+@dataclass
+class _Place:
+    """Where this relay is on one queue."""
+
+    after: UUID = NOBODY
+    watermark: datetime | None = None
+    swept_at: float = float("-inf")
+    pushed: deque[float] = field(default_factory=deque)
+
+
+class Relay:
+    """Drive it with `poll`; `clock` is monotonic seconds."""
+
+    def __init__(
+        self, outbox: OutboxPort, carrier: CarrierPort, routes: Sequence[Route], log: Log, clock: Callable[[], float]
+    ) -> None:
+        self._outbox, self._carrier, self._routes, self._log, self._clock = outbox, carrier, routes, log, clock
+        self._places = {route.terms.queue: _Place() for route in routes}
+        self._queues = [route.terms.queue for route in routes]
+        self._epoch_checked_at = float("-inf")
+        self._away = ""
+
+    def poll(self) -> float:
+        """One turn over all queues; the seconds to wait until the next."""
+        try:
+            if self._away:
+                self._return()
+            pushed = self._turn()
+        except Unavailable as error:
+            if not self._away:
+                self._log.warning("relay waits", queues=self._queues, error=str(error))
+            self._away = str(error)
+            return AWAY_WAIT
+        return 0.0 if pushed else POLL
+
+    def _return(self) -> None:
+        """Redis or Postgres was away: what was pushed meanwhile may be lost, so it is due at once."""
+        self._carrier.alive()
+        self._outbox.requeue(self._queues)
+        self._log.info("relay goes on", queues=self._queues)
+        self._away = ""
+
+    def _turn(self) -> bool:
+        now = self._clock()
+        self._sweep(now)
+        turns = [self._next(route, now) for route in self._routes]
+        picked = self._outbox.pick(turns)
+        if picked.refs:
+            self._push(picked.refs, now)
+        elif picked.outstanding and now - self._epoch_checked_at >= EPOCH_CHECK:
+            self._epoch_checked_at = now
+            if not self._carrier.alive():
+                self._wiped()
+        return bool(picked.refs)
+
+    def _push(self, refs: list[Reference], now: float) -> None:
+        for ref in refs:
+            place = self._places[ref.queue]
+            place.after = ref.tenant_id
+            place.pushed.append(now)
+        try:
+            intact = self._carrier.push(refs)
+        except Unavailable:
+            # Committed, perhaps not pushed: due at once, or it would wait out its 20 s timer.
+            self._outbox.requeue(sorted({ref.queue for ref in refs}))
+            raise
+        if not intact:
+            self._wiped()
+
+    def _wiped(self) -> None:
+        due = self._outbox.requeue(self._queues)
+        self._log.warning("Redis was wiped", queues=self._queues, due_at_once=due)
+
+    def _sweep(self, now: float) -> None:
+        for queue, place in self._places.items():
+            if now - place.swept_at >= SWEEP:
+                place.watermark, place.swept_at = self._outbox.sweep(queue), now
+
+    def _next(self, route: Route, now: float) -> Turn:
+        place = self._places[route.terms.queue]
+        while place.pushed and place.pushed[0] <= now - 1.0:
+            place.pushed.popleft()
+        # Without a provider: its measured throughput. A queue that keeps up doubles its window each second.
+        window = max(16, len(place.pushed)) if route.rate is None else max(4, int(route.rate * WINDOW_SECONDS))
+        return Turn(route.terms, window, place.after, place.watermark)

@@ -1,0 +1,33 @@
+"""For tests that start and kill processes: wait for what happens, with a deadline."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+DEADLINE = 30.0
+
+
+def until(what: str, look: Callable[[], _T]) -> _T:
+    """The first answer of `look` that is true; fails with `what` after DEADLINE seconds."""
+    end = time.monotonic() + DEADLINE
+    while not (found := look()):
+        assert time.monotonic() < end, f"never happened: {what}"
+        time.sleep(0.02)
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; a dead one that nobody has waited for does not."""
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return bool(shown.stdout.strip()) and not shown.stdout.strip().startswith("Z")
+
+
+def kill_and_reap(process: "subprocess.Popen[str]") -> None:
+    """`kill -9`, as the out-of-memory killer would."""
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
