@@ -52,6 +52,7 @@ class Deliverer(Consumer):
         data = gated.envelope.data
         request = gated.request
         if request is None:
+            kind.parse(data)  # before the claim: what does not fit is no failed attempt
             if not self._channel.composer.allowed(kind, data):
                 return self.settle(ref, ref.generation, Settlement("suppressed", error="not covered by delivery.only"))
             if kind.template is None:  # needs no rendering: frozen by the claim itself

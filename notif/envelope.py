@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from notif.errors import InvalidEnvelope, TooLarge
 
@@ -50,7 +50,7 @@ class Envelope(BaseModel):
     tenant_id: UUID
     correlation_id: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[\x21-\x7e]+$")]
     kind: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
-    data: dict[str, Any]
+    data: dict[str, JsonValue]
 
     @field_validator("job_id")
     @classmethod
@@ -87,15 +87,21 @@ class Envelope(BaseModel):
         except ValidationError as error:
             raise InvalidEnvelope(f"envelope: {explain(error)}") from None
 
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it: ids as text, the data as it came."""
+        return {**self.model_dump(), "job_id": str(self.job_id), "tenant_id": str(self.tenant_id)}
+
     def encoded(self, limit: int = MAX_BYTES) -> bytes:
         """Canonical JSON, at most `limit` bytes. Raises InvalidEnvelope (not JSON) or TooLarge."""
         try:
-            text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+            text = json.dumps(self.fields(), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+            encoded = text.encode()
+        except UnicodeEncodeError:  # PostgreSQL's jsonb can hold neither this nor a NUL
+            raise InvalidEnvelope("data: holds half of a surrogate pair, which is no character") from None
         except (TypeError, ValueError) as error:
             raise InvalidEnvelope(f"data: {error}") from None
-        if "\\u0000" in text:  # PostgreSQL's jsonb cannot hold it
+        if "\\u0000" in text.replace("\\\\", ""):
             raise InvalidEnvelope("data: holds a NUL character, which can't be stored")
-        encoded = text.encode()
         if len(encoded) > limit:
             raise TooLarge(f"data: the envelope has {len(encoded):,} bytes, the limit is {limit:,}")
         return encoded

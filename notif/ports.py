@@ -230,6 +230,8 @@ class ProviderPort(Protocol):
         """One call, at most `deadline` seconds over the whole exchange. Never raises for what the service did."""
         ...
 
+    def close(self) -> None: ...
+
 
 class RendererPort(Protocol):
     """Templates: `subject.txt`, `body.html`, `body.txt` in a folder per template."""

@@ -40,7 +40,7 @@ class Checker:
         self._composer.check(kind, job.envelope)
         run_at = self._run_at(job.run_at)
         common = {
-            **job.envelope.model_dump(mode="json"),
+            **job.envelope.fields(),
             "schema_hash": kind.schema_hash,
             "sender_domain": self._composer.sender_domain(kind, job.envelope.data) if kind.channels else "",
             "run_at": run_at and run_at.isoformat(),

@@ -17,6 +17,7 @@ EPOCH_CHECK = 0.25
 """Seconds between two looks whether Redis was wiped, while something is out and nothing is pushed."""
 AWAY_WAIT = 0.5
 """Seconds between two tries while Redis or Postgres does not answer."""
+STARTING = "starting"
 WINDOW_SECONDS = 0.5
 """Outstanding per queue is so much work: what waits in Redis can't be paused, cancelled or put in turn."""
 
@@ -53,7 +54,7 @@ class Relay:
         self._places = {route.terms.queue: _Place() for route in routes}
         self._queues = [route.terms.queue for route in routes]
         self._epoch_checked_at = float("-inf")
-        self._away = ""
+        self._away = STARTING
 
     def poll(self) -> float:
         """One turn over all queues; the seconds to wait until the next."""
@@ -62,17 +63,18 @@ class Relay:
                 self._return()
             pushed = self._turn()
         except Unavailable as error:
-            if not self._away:
+            if self._away in ("", STARTING):
                 self._log.warning("relay waits", queues=self._queues, error=str(error))
             self._away = str(error)
             return AWAY_WAIT
         return 0.0 if pushed else POLL
 
     def _return(self) -> None:
-        """Redis or Postgres was away: what was pushed meanwhile may be lost, so it is due at once."""
+        """This relay begins, or Redis or Postgres was away: what was pushed may never have arrived, so it is due at once."""
         self._carrier.alive()
         self._outbox.requeue(self._queues)
-        self._log.info("relay goes on", queues=self._queues)
+        if self._away != STARTING:
+            self._log.info("relay goes on", queues=self._queues)
         self._away = ""
 
     def _turn(self) -> bool:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -23,8 +24,13 @@ def until(what: str, look: Callable[[], _T]) -> _T:
 
 def alive(pid: int) -> bool:
     """Whether it runs; a dead one that nobody has waited for does not."""
-    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return bool(shown.stdout.strip()) and not shown.stdout.strip().startswith("Z")
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:  # ended between the two, or a system without /proc
+        return not Path("/proc/self").exists()
 
 
 def kill_and_reap(process: "subprocess.Popen[str]") -> None:

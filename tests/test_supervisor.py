@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +21,8 @@ def python(name: str, code: str) -> Role:
 
 SLEEP = "import os, time; print('hello from', os.getpid()); time.sleep(600)"
 STUBBORN = (
-    "import signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
-    "print(subprocess.Popen(['sleep', '600']).pid); time.sleep(600)"
+    "import signal, subprocess, time; child = subprocess.Popen(['sleep', '600']);"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN); print(child.pid); time.sleep(600)"
 )
 
 
@@ -32,13 +33,12 @@ class Watched:
         self.log_dir = folder / "log"
         self.said: list[tuple[str, str]] = []
         self.now = 0.0
-        clock = {"clock": lambda: self.now} if standing_clock else {}
         self.supervisor = Supervisor(
             roles,
             env=os.environ | {"GREETING": "hi"},
             log_dir=self.log_dir,
             on_event=lambda role, text: self.said.append((role, text)),
-            **clock,
+            clock=(lambda: self.now) if standing_clock else time.monotonic,
         )
 
     def log(self, role: str) -> str:
@@ -48,7 +48,12 @@ class Watched:
     def next_death(self) -> str:
         """Polls until one more role has ended; what was said of it."""
         before = len(self.said)
-        until("a role ends", lambda: self.supervisor.poll() or len(self.said) > before)
+
+        def look() -> bool:
+            self.supervisor.poll()
+            return len(self.said) > before
+
+        until("a role ends", look)
         return self.said[-1][1]
 
 
@@ -68,7 +73,7 @@ def test_roles_run_with_their_environment_and_their_output_is_appended(tmp_path:
         one.supervisor.start()
         assert set(one.supervisor.pids()) == {"relay", "web"}
         line = f"hi\nhello from {one.supervisor.pids()['relay']}\n"
-        until("the relay speaks", lambda one=one, line=line: one.log("relay").endswith(line))
+        until("the relay speaks", lambda: watched[-1].log("relay").endswith(line))  # noqa: B023
         assert ("relay", f"started, pid {one.supervisor.pids()['relay']}") in one.said
         one.supervisor.stop(grace=30)
         assert one.supervisor.pids() == {}

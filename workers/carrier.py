@@ -44,7 +44,7 @@ def run(process: WorkerProcess, stop: threading.Event, drain: float = DRAIN) -> 
     timer.start()
     worker.stop(timeout=int(drain * 1000))
     timer.cancel()
-    broker.close()
+    process.close()
 
 
 def stop_on_signals() -> threading.Event:

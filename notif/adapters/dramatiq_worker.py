@@ -88,6 +88,9 @@ class NotifBroker(RedisBroker):
         del timeout  # an idle consumer waits for the bell
         return ReferenceConsumer(self, queue_name, prefetch)
 
+    def close(self) -> None:
+        self.client.close()
+
     def reap(self) -> None:
         """Give back what processes held that no longer say anything. Raises RedisError."""
         self.maintenance_chance = 1_000_000

@@ -119,16 +119,14 @@ class _Pool:
 
     def __init__(self, connections: int, ssl_context: ssl.SSLContext | None, backend: "DeadlineBackend") -> None:
         self.places = threading.BoundedSemaphore(connections)
-        self._ssl_context = ssl_context or httpcore.default_ssl_context()
+        self._ssl_context = ssl_context
         self._backend = backend
         self._idle: dict[tuple[bytes, bytes, int], deque[httpcore.HTTPConnection]] = {}
 
     @contextmanager
     def connection(self, origin: httpcore.Origin) -> Iterator[httpcore.HTTPConnection]:
         idle = self._idle.setdefault((origin.scheme, origin.host, origin.port), deque())
-        connection = self._reuse(idle) or httpcore.HTTPConnection(
-            origin, ssl_context=self._ssl_context, keepalive_expiry=IDLE_SECONDS, network_backend=self._backend
-        )
+        connection = self._reuse(idle) or self._new(origin)
         try:
             yield connection
         finally:
@@ -136,6 +134,13 @@ class _Pool:
                 idle.append(connection)
             else:
                 connection.close()
+
+    def _new(self, origin: httpcore.Origin) -> httpcore.HTTPConnection:
+        if self._ssl_context is None and origin.scheme == b"https":
+            self._ssl_context = httpcore.default_ssl_context()  # reads the certificates: once, not per connection
+        return httpcore.HTTPConnection(
+            origin, ssl_context=self._ssl_context, keepalive_expiry=IDLE_SECONDS, network_backend=self._backend
+        )
 
     @staticmethod
     def _reuse(idle: "deque[httpcore.HTTPConnection]") -> httpcore.HTTPConnection | None:

@@ -130,6 +130,10 @@ class ResendProvider:
             return Unclear(f"{call.response.status} without an id")
         return Accepted(provider_id)
 
+    def close(self) -> None:
+        """Close idle connections."""
+        self._client.close()
+
     def _failed(self, call: "_Call", error: Exception) -> Answer:
         if isinstance(call.failure, NotConnected):
             return NotReached(str(call.failure)[:ERROR_LENGTH])
@@ -183,6 +187,9 @@ class _Client(resend.HTTPClient):
     def __init__(self, http: PooledHttp) -> None:
         self._http = http
         self._local = threading.local()
+
+    def close(self) -> None:
+        self._http.close()
 
     @contextmanager
     def call(self, request: bytes, deadline: float) -> Iterator[_Call]:

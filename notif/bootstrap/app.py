@@ -40,6 +40,7 @@ class App:
         self.kinds: Kinds = build_kinds(config, renderer)
         self.composer = Composer(renderer, config.delivery)
         self.handlers: dict[str, Handler] = {}
+        self._databases: list[Database] = []
         if settings.app:
             _import_app(settings.app)(self)
 
@@ -92,6 +93,16 @@ class App:
             found.setdefault(self.config.provider(queue) or "", []).append(queue)
         return found
 
+    def close(self) -> None:
+        """Close every connection the App opened."""
+        for database in self._databases:
+            database.close()
+
+    def database(self, url: str, *, pool: int, name: str) -> Database:
+        """A pool of `pool` connections that `close` closes."""
+        self._databases.append(Database(url, pool=pool, name=name))
+        return self._databases[-1]
+
     def now(self) -> datetime:
         """The wall clock, zone-aware."""
         return datetime.now(UTC)
@@ -104,20 +115,23 @@ class App:
         raise ConfigurationError(f"provider: {name!r} has no adapter; {nearest(name, KEY_LIFETIMES)}")
 
     @cached_property
+    def checker(self) -> Checker:
+        """What is checked before anything is published."""
+        consumers = {name: self.config.consumer(name) for name in self.config.queue_names}
+        return Checker(self.kinds, self.composer, consumers, self.config.publishing.max_envelope, self.now)
+
+    @cached_property
     def queue(self) -> OutboxPublisher:
         """The QueuePort: the one way to publish. Under NOTIF_DATABASE_URL, or else the maintenance role's URL."""
         url = self.settings.database_url or self.settings.database_maintenance_url
-        consumers = {name: self.config.consumer(name) for name in self.config.queue_names}
-        checker = Checker(self.kinds, self.composer, consumers, self.config.publishing.max_envelope, self.now)
-        return OutboxPublisher(
-            Database(required("NOTIF_DATABASE_URL", url, "publishing"), pool=8, name="notif publish"), checker
-        )
+        database = self.database(required("NOTIF_DATABASE_URL", url, "publishing"), pool=8, name="notif publish")
+        return OutboxPublisher(database, self.checker)
 
     @cached_property
     def maintenance(self) -> Database:
         """A pool of the maintenance role's."""
         url = required("NOTIF_DATABASE_MAINTENANCE_URL", self.settings.database_maintenance_url, "operating")
-        return Database(url, pool=6, name="notif maintenance")
+        return self.database(url, pool=6, name="notif maintenance")
 
     @cached_property
     def tenants(self) -> PostgresTenants:

@@ -35,7 +35,7 @@ class WorkerProcess:
         self._stopping = threading.Event()
         self._url = required("NOTIF_DATABASE_URL", app.settings.database_url, "a worker")
         # Renewals and closings never wait for a connection behind a handler.
-        self._background = Database(self._url, pool=3, name="notif worker background")
+        self._background = app.database(self._url, pool=3, name="notif worker background")
         self.closings = Closings(PostgresClosings(self._background), boottime)
         self._leases = Leases(PostgresLedger(self._background), app.terms(self.queues[0]), boottime)
         self._providers: dict[str, ProviderPort] = {}
@@ -47,7 +47,15 @@ class WorkerProcess:
             log=app.log,
             middleware=[Lifecycle(self._start, self._stop)],
         )
-        declare(self.broker, self._handlers())
+        self.handlers = self._handlers()
+        declare(self.broker, self.handlers)
+
+    def close(self) -> None:
+        """Close every connection; after the broker's worker has stopped."""
+        self.broker.close()
+        for provider in self._providers.values():
+            provider.close()
+        self.app.close()
 
     def give_up(self) -> None:
         """The grace period is over: settles whose answer is not known are left to their leases."""
@@ -61,7 +69,7 @@ class WorkerProcess:
             parsed = parse_queue(queue)
             lane = parsed[1] if parsed else None
             if lane not in desks:  # marketing never shares a pool with transactional
-                desks[lane] = self._desk(Database(self._url, pool=threads, name=f"notif worker {lane or queue}"))
+                desks[lane] = self._desk(self.app.database(self._url, pool=threads, name=f"notif worker {lane or queue}"))
             handlers[queue] = self._consumer(queue, desks[lane]).handle
         return handlers
 

@@ -123,7 +123,34 @@ def test_headers_that_are_refused(name: str, value: str, sentence: str) -> None:
 def test_headers() -> None:
     headers = {"List-Unsubscribe": "<https://acme.test/u/1>", "In-Reply-To": "<1@acme.test>", "X-Note": "größer"}
     assert mail(headers=headers).headers == headers
+    assert refused(headers={"x-a": "1", "X-A": "2"}) == "headers: X-A is there twice, in different cases"
     assert refused(headers={"X-A": "1", "x-a": "2"}) == "headers: x-a is there twice, in different cases"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "From",
+        "To",
+        "Cc",
+        "Subject",
+        "Sender",
+        "Return-Path",
+        "Date",
+        "Message-ID",
+        "MIME-Version",
+        "Received",
+        "DKIM-Signature",
+        "Content-ID",
+        "Authentication-Results",
+        "Idempotency-Key",
+        "Resent-To",
+        "ARC-Seal",
+        "X-Resend-Id",
+    ],
+)
+def test_headers_that_are_not_the_publishers(name: str) -> None:
+    assert refused(headers={name.lower(): "x"}).startswith(f"headers: {name.lower()} is set by a field of its own")
 
 
 def test_tags() -> None:

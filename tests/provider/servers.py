@@ -1,5 +1,6 @@
 """Real servers that misbehave, and HTTP by hand."""
 
+import select
 import socket
 import ssl
 import threading
@@ -12,10 +13,14 @@ CERTIFICATE = Path(__file__).with_name("localhost.pem")
 
 
 class RawServer:
-    """Runs `script` on each connection, in a thread of its own; `connections` counts them."""
+    """Runs `script` on each connection, in a thread of its own; `connections` counts them.
 
-    def __init__(self, script: Callable[[socket.socket], None], tls: bool = False) -> None:
+    `polite`: the first request of a connection is answered before, so that a test can connect at leisure.
+    """
+
+    def __init__(self, script: Callable[[socket.socket], None], tls: bool = False, polite: bool = False) -> None:
         self._script = script
+        self._polite = polite
         self._tls = tls
         self.connections = 0
         self.stopping = threading.Event()
@@ -70,6 +75,9 @@ class RawServer:
                 context.load_cert_chain(CERTIFICATE)
                 sock = stack.enter_context(context.wrap_socket(sock, server_side=True))
                 self._open.append(sock)
+            if self._polite:
+                read_request(sock)
+                sock.sendall(response(b"{}"))
             self._script(sock)
 
 
@@ -103,6 +111,13 @@ def answering(answer: bytes) -> Callable[[socket.socket], None]:
             sock.sendall(answer)
 
     return script
+
+
+def ignoring(sock: socket.socket) -> None:
+    """A script that reads nothing and says nothing until the client hangs up."""
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP)
+    poll.poll(60_000)
 
 
 def closed_port() -> int:

@@ -12,7 +12,16 @@ from contextlib import contextmanager
 import pytest
 
 from notif.adapters.http import MAX_BODY, DeadlineExceeded, Interrupted, NotConnected, PooledHttp
-from tests.provider.servers import CERTIFICATE, RawServer, answering, blackhole, closed_port, read_request, response
+from tests.provider.servers import (
+    CERTIFICATE,
+    RawServer,
+    answering,
+    blackhole,
+    closed_port,
+    ignoring,
+    read_request,
+    response,
+)
 
 SHORT = 0.4
 """Seconds of deadline; every script here would go on for much longer than BOUND."""
@@ -26,6 +35,16 @@ def bounded() -> Iterator[None]:
     start = time.monotonic()
     yield
     assert time.monotonic() - start < BOUND
+
+
+@contextmanager
+def late_at(script: Callable[[socket.socket], None], http: PooledHttp, tls: bool = False) -> Iterator[RawServer]:
+    """What is inside exceeds its deadline, on a connection that was made before."""
+    with RawServer(script, tls, polite=True) as server:
+        get(http, server.url(), 30)
+        with bounded(), pytest.raises(DeadlineExceeded):
+            yield server
+        assert server.connections == 1
 
 
 def get(http: PooledHttp, url: str, deadline: float = SHORT) -> bytes:
@@ -49,8 +68,8 @@ def test_a_dripping_server_is_left_at_the_deadline(first: bytes, dripped: bytes,
         server.drip(sock, dripped)
 
     http = PooledHttp(ssl_context=ssl.create_default_context(cafile=CERTIFICATE) if tls else None)
-    with RawServer(script, tls) as server, bounded(), pytest.raises(DeadlineExceeded):
-        get(http, server.url(), 0.6)
+    with late_at(script, http, tls) as server:
+        get(http, server.url(), SHORT)
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
@@ -60,22 +79,21 @@ def test_a_server_that_never_answers(tls: bool) -> None:
         server.stopping.wait(60)
 
     http = PooledHttp(ssl_context=ssl.create_default_context(cafile=CERTIFICATE) if tls else None)
-    with RawServer(script, tls) as server, bounded(), pytest.raises(DeadlineExceeded):
-        get(http, server.url(), 0.6)
+    with late_at(script, http, tls) as server:
+        get(http, server.url(), SHORT)
 
 
 def test_a_server_that_never_reads(http: PooledHttp) -> None:
-    with RawServer(lambda _: bool(server.stopping.wait(60)) and None) as server, bounded():
-        with pytest.raises(DeadlineExceeded):
-            http.request("POST", server.url(), {}, b"x" * 32_000_000, SHORT)
+    with late_at(ignoring, http) as server:
+        http.request("POST", server.url(), {}, b"x" * 32_000_000, SHORT)
 
 
 def test_a_server_that_reads_drop_by_drop(http: PooledHttp) -> None:
     def script(sock: socket.socket) -> None:
-        while not server.stopping.wait(0.05):
-            sock.recv(4096)
+        while sock.recv(4096):
+            time.sleep(0.05)
 
-    with RawServer(script) as server, bounded(), pytest.raises(DeadlineExceeded):
+    with late_at(script, http) as server:
         http.request("POST", server.url(), {}, b"x" * 32_000_000, SHORT)
 
 
@@ -90,7 +108,7 @@ def test_packets_vanish(http: PooledHttp) -> None:
 
 
 def test_the_handshake_hangs(http: PooledHttp) -> None:
-    with RawServer(lambda _: bool(server.stopping.wait(60)) and None) as server, bounded(), pytest.raises(NotConnected):
+    with RawServer(ignoring) as server, bounded(), pytest.raises(NotConnected):
         get(http, f"https://127.0.0.1:{server.port}/")
 
 
@@ -175,7 +193,7 @@ def test_every_call_has_its_own_deadline(http: PooledHttp) -> None:
         patient = threading.Thread(target=lambda: bodies.append(get(http, server.url("/patient"), 30)))
         patient.start()
         with pytest.raises(DeadlineExceeded):
-            get(http, server.url("/hasty"), SHORT)
+            get(http, server.url("/hasty"), 2)
         late.set()
         patient.join()
     assert bodies == [b"at last"]

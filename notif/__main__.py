@@ -1,0 +1,5 @@
+"""`python -m notif`."""
+
+from notif.cli import main
+
+main()

@@ -1,0 +1,13 @@
+"""The queue in memory, bound like the real one."""
+
+from collections.abc import Collection
+from uuid import UUID
+
+from notif.adapters.memory import MemoryQueue
+from notif.adapters.postgres.sessions import after_commit
+from notif.bootstrap.app import App
+
+
+def memory_queue(app: App, *, tenants: Collection[UUID] | None = None) -> MemoryQueue:
+    """The same checks, configuration and consumers as the outbox; `tenants`: those that are known, None: all."""
+    return MemoryQueue(app.checker, now=app.now, on_commit=after_commit, tenants=tenants)

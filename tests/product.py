@@ -1,0 +1,62 @@
+"""A product's own consumer, as in docs/how-to: it credits loyalty points, and nothing else."""
+
+import os
+import signal
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import text
+
+from notif.bootstrap import App
+from notif.envelope import Envelope
+from notif.errors import Unavailable
+from notif.examples import OrderShipped
+from notif.verdict import Dead, Delivered, Deferred, Retry, Suppressed, Verdict
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS public.loyalty (tenant_id uuid NOT NULL, job_id uuid NOT NULL, points integer NOT NULL);
+GRANT SELECT, INSERT ON public.loyalty TO notif_worker
+"""
+
+
+class PointsEarned(BaseModel):
+    """`answer`: what the handler of the tests does beside crediting."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    points: int
+    answer: str = "delivered"
+
+
+class OrderPlaced(OrderShipped):
+    """One order: mailed, and credited."""
+
+    points: int = 10
+
+
+def credit(session: Any, envelope: Envelope) -> Verdict:
+    """Runs inside the fence's transaction: the points are credited once, whatever happens to the message."""
+    session.execute(
+        text("INSERT INTO public.loyalty VALUES (:tenant, :job, :points)"),
+        {"tenant": envelope.tenant_id, "job": envelope.job_id, "points": envelope.data.get("points", 10)},
+    )
+    match envelope.data.get("answer", "delivered"):
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "raise":
+            raise ValueError("handler broke")
+        case "unavailable":
+            raise Unavailable("an outside thing the handler asked")
+        case "retry":
+            return Retry("not now")
+        case "defer":
+            return Deferred(0.2, "later")
+        case "dead":
+            return Dead("refused", "a person must look")
+        case "suppress":
+            return Suppressed("no points for this one")
+    return Delivered()
+
+
+def register(app: App) -> None:
+    app.consumer("loyalty-points", "loyalty", credit)
