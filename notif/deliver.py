@@ -90,8 +90,15 @@ class Deliverer(Consumer):
         if refused or request is None:
             return self.settle(ref, claimed.generation, refused or Settlement("gate"))
         started = self.desk.leases.now()
-        answer = self._channel.provider.send(request, claimed.key, self._channel.deadline)
+        answer = self._call(ref, request, claimed.key)
         return self.settle(ref, claimed.generation, self._settlement(answer, claimed.attempts, started))
+
+    def _call(self, ref: Reference, request: bytes, key: str) -> Answer:
+        try:
+            return self._channel.provider.send(request, key, self._channel.deadline)
+        except Exception as error:  # a surprise of ours: whether the request went out is not known
+            self.desk.log.exception("unexpected in the call", job_id=str(ref.job_id), queue=ref.queue)
+            return Unclear(f"{type(error).__name__} in the call")
 
     def _frozen(self, ref: Reference, claimed: Claimed, gated: Gated, kind: Kind) -> bytes | None:
         """Render with the permit in hand, freeze: one commit more, the first time only. None: the claim is gone."""

@@ -27,6 +27,14 @@ class Publication:
     run_at: datetime | None = None
 
 
+class CheckerPort(Protocol):
+    """What every queue adapter asks before it takes a job."""
+
+    def rows(self, job: Publication) -> list[dict[str, Any]]:
+        """One element for `core.publish` per queue. Raises Rejected: nothing is published then."""
+        ...
+
+
 class QueuePort(Protocol):
     """The one way to publish.
 

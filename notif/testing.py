@@ -13,9 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from notif.adapters.memory import MemoryJob, MemoryQueue
 from notif.bootstrap.app import App
-from notif.bootstrap.memory import memory_queue
+from notif.bootstrap.memory import MemoryJob, MemoryQueue, memory_queue
 
 __all__ = ["MemoryJob", "MemoryQueue", "make_queue", "notif_queue"]
 

@@ -8,6 +8,7 @@ import pytest
 from notif.sandbox import Sandbox
 from tests import servers as real
 from tests.kit import Installation
+from tests.product import TABLE
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +39,10 @@ def notif(servers: real.Servers, database: str, sandbox: Sandbox, tmp_path: Path
     made.sandbox.reset()
     yield made
     made.close()
+
+
+@pytest.fixture
+def loyalty(notif: Installation) -> Installation:
+    """With the product's own table of points, empty."""
+    notif.admin(TABLE + "; DELETE FROM public.loyalty")
+    return notif

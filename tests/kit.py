@@ -102,7 +102,9 @@ class Installation:
 
     # ---- processes
     def process(self, *argv: str, **more: str) -> Proc:
-        started = Proc([sys.executable, *argv], self.env("notif_worker", **more), self.folder / f"log{len(self._processes)}")
+        started = Proc(
+            [sys.executable, *argv], self.env("notif_worker", **more), self.folder / f"log{len(self._processes)}"
+        )
         self._processes.append(started)
         return started
 
@@ -140,7 +142,12 @@ class Installation:
     def envelope(self, kind: str = "order.shipped", **data: Any) -> Envelope:
         base = {
             "order.shipped": {"email": "ann@example.test", "name": "Ann", "order_number": "A-1", "carrier": "DHL"},
-            "email.message": {"from": "shop@mail.acme.test", "to": "ann@example.test", "subject": "Hi", "text": "hello"},
+            "email.message": {
+                "from": "shop@mail.acme.test",
+                "to": "ann@example.test",
+                "subject": "Hi",
+                "text": "hello",
+            },
         }.get(kind, {})
         return Envelope.new(data.pop("tenant", self.tenant), kind, {**base, **data})
 
@@ -161,10 +168,11 @@ class Installation:
             cursor = connection.execute(query.encode(), parameters or None)
             return cursor.fetchall() if cursor.description else []
 
-    def admin(self, query: str) -> None:
-        """As the server's administrator."""
+    def admin(self, query: str) -> list[Any]:
+        """As the server's administrator, who sees the product's tables too."""
         with psycopg.connect(self.servers.admin(self.database), autocommit=True) as connection:
-            connection.execute(query.encode())
+            cursor = connection.execute(query.encode())
+            return cursor.fetchall() if cursor.description else []
 
     def due(self) -> None:
         """Time passes: every timer has run out."""
@@ -185,7 +193,9 @@ class Installation:
         return next((s.state for s in self.app.queue.status(job) if s.queue == queue), "unknown")
 
     def until(self, job: uuid.UUID, state: str, *, within: float = 30.0, queue: str = EMAIL) -> None:
-        eventually(lambda: self.state(job, queue) == state, within=within, what=f"{job} {state}, is {self.state(job, queue)}")
+        eventually(
+            lambda: self.state(job, queue) == state, within=within, what=f"{job} {state}, is {self.state(job, queue)}"
+        )
 
     def until_empty(self, within: float = 60.0) -> None:
         eventually(lambda: self.one("SELECT count(*) FROM core.outbox") == 0, within=within, what="outbox empty")

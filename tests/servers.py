@@ -19,7 +19,17 @@ from notif.adapters.embedded_valkey import EmbeddedValkey
 from notif.adapters.postgres import roles
 
 PASSWORD = "test-" + secrets.token_hex(8)
-TABLES = ("outbox", "processed_job", "delivery", "dead_letters", "provider_state", "incident", "audit", "process", "tenant")
+TABLES = (
+    "outbox",
+    "processed_job",
+    "delivery",
+    "dead_letters",
+    "provider_state",
+    "incident",
+    "audit",
+    "process",
+    "tenant",
+)
 
 
 @dataclass(frozen=True)

@@ -151,33 +151,31 @@ class EmbeddedPostgres(EmbeddedServer):
             )
         data.rename(self.directory / "data")
 
-    def _version(self, binaries: Path, identity: tuple[int, int] | None) -> int | None:
-        """The major version, or None if that user cannot run it."""
-        done = self._run([binaries / "initdb", "--version"], cwd=Path("/"), identity=identity)
-        found = re.search(r"\) (\d+)", done.stdout)
-        return int(found[1]) if found else None
-
     def _runnable(self, identity: tuple[int, int] | None) -> tuple[Path, int]:
         """The binaries, where the user who is to run them can, and their major version."""
         binaries = find_binaries(self._given)
-        version = self._version(binaries, identity)
+        version, said = self._version(binaries, identity)
         package = wheel_folder(_WHEEL)
         if version is None and identity and package and package in binaries.parents:
             try:
                 binaries = _copy(package, self._cache) / binaries.relative_to(package.parent)
             except OSError as error:
-                raise ConfigurationError(
-                    f"{self._cache}, for a copy of PostgreSQL, is not writable: {error}"
-                ) from error
-            version = self._version(binaries, identity)
+                raise ConfigurationError(f"{self._cache} cannot hold a copy of PostgreSQL: {error}") from error
+            version, said = self._version(binaries, identity)
         if version is None:
-            who = pwd.getpwuid(identity[0]).pw_name if identity else "this user"
+            user = f"user {pwd.getpwuid(identity[0]).pw_name!r}" if identity else "this user"
             raise ConfigurationError(
-                f"{who} cannot run {binaries}/initdb: set NOTIF_PG_BIN to a PostgreSQL that {who} can run"
+                f"NOTIF_PG_BIN must name a PostgreSQL that {user} can run; {binaries} is not: {said}"
             )
         if version < _OLDEST:
             raise ConfigurationError(f"{binaries} is PostgreSQL {version}: notif needs {_OLDEST} or newer")
         return binaries, version
+
+    def _version(self, binaries: Path, identity: tuple[int, int] | None) -> tuple[int | None, str]:
+        """The major version, or None and why that user cannot run it."""
+        done = self._run([binaries / "initdb", "--version"], cwd=Path("/"), identity=identity)
+        found = re.search(r"\) (\d+)", done.stdout)
+        return (int(found[1]), "") if found else (None, (done.stderr.strip().splitlines() or ["it says nothing"])[-1])
 
 
 def _identity(data: Path) -> tuple[int, int] | None:

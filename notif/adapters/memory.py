@@ -8,8 +8,7 @@ from uuid import UUID
 
 from notif.envelope import Envelope
 from notif.errors import JobConflict, UnknownTenant, nearest
-from notif.ports import JobStatus, Publication, Session
-from notif.publishing import Checker
+from notif.ports import CheckerPort, JobStatus, Publication, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class MemoryQueue:
 
     def __init__(
         self,
-        checker: Checker,
+        checker: CheckerPort,
         *,
         now: Callable[[], datetime],
         on_commit: Callable[[Session, Callable[[], None]], None],
@@ -77,8 +76,13 @@ class MemoryQueue:
     def _add(self, new: list[MemoryJob], job: Publication, row: dict[str, Any]) -> None:
         tenant, queue = job.envelope.tenant_id, row["queue"]
         if self._tenants is not None and tenant not in self._tenants:
-            raise UnknownTenant(f"tenant_id: {tenant} is no active tenant; {nearest(str(tenant), map(str, self._tenants))}")
-        for known in (*self._of(job.envelope.job_id), *(one for one in new if one.envelope.job_id == job.envelope.job_id)):
+            raise UnknownTenant(
+                f"tenant_id: {tenant} is no active tenant; {nearest(str(tenant), map(str, self._tenants))}"
+            )
+        for known in (
+            *self._of(job.envelope.job_id),
+            *(one for one in new if one.envelope.job_id == job.envelope.job_id),
+        ):
             if known.queue == queue:
                 if _content(known.envelope) != _content(job.envelope):
                     raise JobConflict(f"job_id: {job.envelope.job_id} is in the outbox on {queue!r} with other content")

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -29,6 +30,15 @@ READY = 60.0
 """Seconds until every role must be up."""
 GRACE = 35.0
 """Seconds a stopping role gets; more than a worker's drain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """An outside service: `kind` is real, embedded, sandbox or log."""
+
+    name: str
+    kind: str
+    address: str
 
 
 def _ignore(role: str, text: str) -> None:
@@ -117,6 +127,23 @@ class Machine:
     def pids(self) -> dict[str, int]:
         """The processes that run, by role; the sandbox too."""
         return self._running_crew.pids()
+
+    @property
+    def services(self) -> list[Service]:
+        """What is real here, and what only stands in for it; addresses without passwords."""
+        worker, redis = self._made.worker["NOTIF_DATABASE_URL"], self._made.worker["NOTIF_REDIS_URL"]
+        told = self._given.betterstack_token is not None
+        mail = self._given.resend_api_url or "https://api.resend.com"
+        found = [
+            Service("PostgreSQL", "embedded" if self.servers.postgres else "real", _bare(worker)),
+            Service("Redis", "embedded" if self.servers.valkey else "real", _bare(redis)),
+            Service("Resend", *(("sandbox", self.sandbox_url) if self.sandboxed else ("real", mail))),
+        ]
+        if told or self.sandboxed:
+            alerts = ("real", self._given.betterstack_url or "Better Stack") if told else ("sandbox", self.sandbox_url)
+        else:
+            alerts = ("log", str(self.data_dir / "logs" / "maintenance.log"))
+        return [*found, Service("alerts", *alerts)]
 
     # ---- start and stop
     def start(self) -> Self:
@@ -241,3 +268,8 @@ class Machine:
     def _running_crew(self) -> Crew:
         assert self._crew, "the machine was not started"
         return self._crew
+
+
+def _bare(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

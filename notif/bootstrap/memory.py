@@ -3,9 +3,11 @@
 from collections.abc import Collection
 from uuid import UUID
 
-from notif.adapters.memory import MemoryQueue
+from notif.adapters.memory import MemoryJob, MemoryQueue
 from notif.adapters.postgres.sessions import after_commit
 from notif.bootstrap.app import App
+
+__all__ = ["MemoryJob", "MemoryQueue", "memory_queue"]
 
 
 def memory_queue(app: App, *, tenants: Collection[UUID] | None = None) -> MemoryQueue:

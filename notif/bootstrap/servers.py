@@ -31,7 +31,7 @@ class Addresses:
 
 
 class Servers:
-    """Start in `folder`, or throw-away ones if it is None. Raises ConfigurationError if the URLs given are half of what is needed."""
+    """Kept in `folder`, or thrown away if it is None. Raises ConfigurationError if the URLs given are half of what is needed."""
 
     def __init__(self, settings: Settings, folder: Path | None) -> None:
         self._settings, self._folder = settings, folder
@@ -65,7 +65,7 @@ class Servers:
             worker=required("NOTIF_DATABASE_URL", settings.database_url, "a worker"),
             maintenance=required("NOTIF_DATABASE_MAINTENANCE_URL", settings.database_maintenance_url, "the relay"),
             redis=self._redis(),
-            owner=settings.database_owner_url and settings.database_owner_url.get_secret_value(),
+            owner=settings.database_owner_url.get_secret_value() if settings.database_owner_url else None,
         )
 
     def _embedded(self, postgres: EmbeddedPostgres) -> Addresses:

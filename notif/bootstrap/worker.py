@@ -69,7 +69,9 @@ class WorkerProcess:
             parsed = parse_queue(queue)
             lane = parsed[1] if parsed else None
             if lane not in desks:  # marketing never shares a pool with transactional
-                desks[lane] = self._desk(self.app.database(self._url, pool=threads, name=f"notif worker {lane or queue}"))
+                desks[lane] = self._desk(
+                    self.app.database(self._url, pool=threads, name=f"notif worker {lane or queue}")
+                )
             handlers[queue] = self._consumer(queue, desks[lane]).handle
         return handlers
 

@@ -20,7 +20,7 @@ COMMANDS = {
     "explain": "jobs",
     "tenants": "tenants",
     "dead-letters": "letters",
-    "resume": "letters",
+    "resume": "providers",
     "ps": "processes",
     "worker": "processes",
     "relay": "processes",

@@ -4,12 +4,15 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+Json = Annotated[bool, typer.Option("--json", help="For scripts.")]
+"""The option of every command that a person would script."""
 WIDE = 1_000
 """Columns where nobody looks: a pipe gets every line whole."""
 
@@ -33,6 +36,11 @@ def show(text: str) -> None:
 def show_json(value: Any) -> None:
     """Data for scripts. UUIDs and times are text."""
     show(json.dumps(value, indent=2, default=_plain))
+
+
+def show_line(value: Any) -> None:
+    """One of several data for scripts, on a line of its own."""
+    show(json.dumps(value, default=_plain))
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

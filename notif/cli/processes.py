@@ -1,6 +1,7 @@
 """`notif ps` and the roles' processes."""
 
-from typing import Annotated
+import socket
+from typing import Annotated, Any
 
 import typer
 
@@ -9,8 +10,9 @@ from notif.bootstrap.log import quiet_libraries
 from notif.bootstrap.relay import run_maintenance, run_relay
 from notif.bootstrap.worker import resolve
 from notif.cli.environment import opened
-from notif.cli.output import say, show_json, show_table
+from notif.cli.output import Json, show_json, show_table
 from notif.errors import NotFound
+from notif.ports import Process
 from workers.carrier import run, stop_on_signals
 
 
@@ -21,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 
 def worker(
     queues: Annotated[
-        list[str], typer.Argument(metavar="LANE|QUEUE...", help="transactional, marketing, or queues' names")
+        list[str], typer.Argument(metavar="LANE|QUEUE", help="transactional, marketing, or queues' names")
     ],
     channel: Annotated[str | None, typer.Option(help="Only this channel's queues.")] = None,
 ) -> None:
@@ -46,8 +48,28 @@ def maintenance() -> None:
 
 
 def ps(
-    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
-    check: Annotated[str | None, typer.Option(metavar="ROLE", help="Exit 1 unless this host runs one.")] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(metavar="ROLE", help="Exit 1 unless this host runs it: relay, worker, worker:QUEUE ..."),
+    ] = None,
+    as_json: Json = False,
 ) -> None:
-    """List the processes that said in the last 15 s that they are there."""
-    raise NotImplementedError
+    """List the processes that said within the last 15 s that they are there."""
+    with opened() as app:
+        found = app.processes.list()
+    if check is not None:
+        role, _, queue = check.partition(":")
+        host = socket.gethostname()
+        found = [x for x in found if x.role == role and x.host == host and (not queue or queue in x.lane.split())]
+        if not found:
+            raise NotFound(f"no {check} on {host} has said within 15 s that it is there")
+    if as_json:
+        show_json([_keys(process) for process in found])
+    else:
+        show_table(("ROLE", "LANE", "PID", "HOST", "LEADER", "SINCE"), [list(_keys(each).values()) for each in found])
+
+
+def _keys(process: Process) -> dict[str, Any]:
+    """`leader` is None: these roles have none."""
+    p = process
+    return {"role": p.role, "lane": p.lane, "pid": p.pid, "host": p.host, "leader": None, "since": p.since}

@@ -37,7 +37,14 @@ def test_another_version_is_refused(version: int) -> None:
 
 
 def test_unknown_fields_are_refused() -> None:
-    fields = {"job_id": new_job_id(), "tenant_id": TENANT, "correlation_id": "c", "kind": "k", "data": {}, "priority": 1}
+    fields = {
+        "job_id": new_job_id(),
+        "tenant_id": TENANT,
+        "correlation_id": "c",
+        "kind": "k",
+        "data": {},
+        "priority": 1,
+    }
     with pytest.raises(InvalidEnvelope, match="priority"):
         Envelope.parse(fields)
 
@@ -59,7 +66,9 @@ def test_the_correlation_id_is_the_contexts() -> None:
     assert alone.correlation_id == str(alone.job_id)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}, "nul \x00 character", "half \ud800 pair"])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), object(), {1, 2}, "nul \x00 character", "half \ud800 pair"]
+)
 def test_what_json_or_postgres_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(InvalidEnvelope, match="data"):
         Envelope.new(TENANT, "k", {"x": value}).encoded()

@@ -160,7 +160,10 @@ def test_missing_or_broken_binaries_say_what_to_do(tmp_path: Path) -> None:
         find_binaries(None, wheel="not_there", path=str(tmp_path), system=tmp_path)
     for name in ("initdb", "postgres"):
         (tmp_path / name).write_text("")
-    with pytest.raises(ConfigurationError, match=r"cannot run .*/initdb: set NOTIF_PG_BIN"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^NOTIF_PG_BIN must name a PostgreSQL that .* can run; .* is not: .*Permission denied",
+    ):
         EmbeddedPostgres(binaries=tmp_path).start()
 
 

@@ -103,8 +103,8 @@ T = TypeVar("T")
 Bytes = tuple[Any, ...]  # stands for the frozen bytes of a request
 
 
-class Violation(Exception):
-    """An invariant does not hold; the first argument names it."""
+class Violation(BaseException):
+    """An invariant does not hold; the first argument names it. Not an Exception: the product must not swallow it."""
 
 
 class Dice:
@@ -966,7 +966,7 @@ class Model:
                     asleep, worker.suspended = dice.pick((15, 30, 120)), True
                     worker.frozen_until, worker.clock_offset = self.now + asleep, worker.clock_offset - asleep
                 self.say(
-                    f"the host of worker {worker.number} ({worker.phase}) is suspended until {worker.frozen_until:.0f}, clock and all"
+                    f"the host of worker {worker.number} ({worker.phase}) is suspended until {worker.frozen_until:.0f}, with its clock"
                 )
             case "wipe":
                 self.redis = Redis(epoch=False)

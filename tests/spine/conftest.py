@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kit import Installation
-from tests.product import TABLE
 from tests.spine.hands import Hands
 
 
@@ -15,10 +14,3 @@ def hands(notif: Installation) -> Iterator[Hands]:
     made = Hands(notif)
     yield made
     made.close()
-
-
-@pytest.fixture
-def loyalty(notif: Installation) -> Installation:
-    """With the product's own table of points, empty."""
-    notif.admin(TABLE + "; DELETE FROM public.loyalty")
-    return notif

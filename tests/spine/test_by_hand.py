@@ -51,9 +51,11 @@ def test_a_fence_lives_seven_days_at_least(notif: Installation, hands: Hands) ->
 
 @pytest.mark.parametrize("kind", ["otp", "email.message"])
 def test_a_message_that_needs_no_template_is_frozen_by_its_claim(notif: Installation, hands: Hands, kind: str) -> None:
-    job = notif.send(kind, **{"from": "shop@mail.acme.test", "to": "ann@example.test", "subject": "Hi", "text": "hello"})
+    job = notif.send(
+        kind, **{"from": "shop@mail.acme.test", "to": "ann@example.test", "subject": "Hi", "text": "hello"}
+    )
     (ref,) = hands.pick()
-    claimed = hands.ledger.claim(ref, hands.app.terms(EMAIL), b"{}")
+    claimed = hands.ledger.claim(ref, hands.terms(), b"{}")
     assert notif.one("SELECT request FROM core.outbox WHERE job_id = %s", job) == b"{}"
     assert claimed != "gone"
 
@@ -91,7 +93,7 @@ def test_the_age_counts_from_when_the_job_is_first_due(notif: Installation) -> N
 
 
 def test_a_suppressed_address_is_not_written_to(notif: Installation, hands: Hands) -> None:
-    hands.worker.app.composer._delivery = hands.app.config.delivery.model_copy(update={"only": ("@safe.test",)})
+    hands.app.composer._delivery = hands.app.config.delivery.model_copy(update={"only": ("@safe.test",)})
     job = notif.send()
     assert hands.turn() == ["suppressed"]
     assert end(notif, job)[0] == ("suppressed", 0, "not covered by delivery.only")
@@ -190,7 +192,7 @@ def test_cancelled_before_a_worker_has_it(notif: Installation, hands: Hands) -> 
 def test_cancelled_while_claimed_is_too_late(notif: Installation, hands: Hands) -> None:
     job = notif.send()
     (ref,) = hands.pick()
-    hands.ledger.claim(ref, hands.app.terms(EMAIL), None)
+    hands.ledger.claim(ref, hands.terms(), None)
     assert notif.app.queue.cancel(job) == {EMAIL: False}
     assert notif.state(job) == "claimed"
 
@@ -208,7 +210,7 @@ def test_cancelled_with_the_ambiguity_mark_is_too_late(notif: Installation, hand
 def test_a_settle_of_an_old_generation_writes_nothing(notif: Installation, hands: Hands) -> None:
     job = notif.send()
     (ref,) = hands.pick()
-    terms = hands.app.terms(EMAIL)
+    terms = hands.terms()
     claimed = hands.ledger.claim(ref, terms, None)
     notif.rows("UPDATE core.outbox SET due_at = now() - interval '1 s'")
     hands.pick()  # its lease ran out: pushed again

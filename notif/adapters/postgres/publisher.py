@@ -9,8 +9,7 @@ from sqlalchemy import text
 
 from notif.adapters.postgres.database import Database, translating
 from notif.envelope import Envelope
-from notif.ports import JobStatus, Publication, Session
-from notif.publishing import Checker
+from notif.ports import CheckerPort, JobStatus, Publication, Session
 
 BATCH = 2_000
 """Jobs per statement: about a megabyte of JSON."""
@@ -19,7 +18,7 @@ BATCH = 2_000
 class OutboxPublisher:
     """Publishes by `core.publish`. With a session it runs inside the caller's transaction, under the caller's rights."""
 
-    def __init__(self, database: Database, checker: Checker) -> None:
+    def __init__(self, database: Database, checker: CheckerPort) -> None:
         self._database, self._checker = database, checker
 
     def publish(

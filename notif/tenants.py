@@ -1,0 +1,34 @@
+"""What a tenant must be, wherever it comes from."""
+
+import zoneinfo
+
+from notif.errors import Rejected, nearest
+from notif.ports import Tenant
+
+
+def checked(tenant: Tenant) -> Tenant:
+    """The tenant as it may be stored. Raises Rejected naming the field."""
+    for field, value, most in (("name", tenant.name, 200), ("tier", tenant.tier, 40)):
+        if not value.strip() or len(value) > most or not value.isprintable():
+            raise Rejected(f"{field}: must be 1 to {most} characters on one line")
+    _check_zone(tenant.timezone)
+    return tenant
+
+
+def _check_zone(name: str) -> None:
+    known = zoneinfo.available_timezones() | {"UTC"}
+    if name in known:
+        return
+    if len(known) == 1:
+        raise Rejected(f"timezone: {name!r} can't be looked up, this machine knows UTC only; install tzdata")
+    raise Rejected(f"timezone: {name!r} is not known; {_nearest_zone(name, known)}")
+
+
+def _nearest_zone(name: str, known: set[str]) -> str:
+    # People write the city: "Berlin", "new york". All 600 names would be no help.
+    city = name.strip().replace(" ", "_").lower()
+    ends = sorted(zone for zone in known if zone.lower().endswith(f"/{city}") or zone.lower() == city)
+    if ends:
+        return f"did you mean {ends[0]!r}?"
+    found = nearest(name, known)
+    return found if found.startswith("did") else "write it like Europe/Berlin, America/New_York or UTC"

@@ -1,0 +1,340 @@
+"""A worker process and a relay of the schedules: the real consumers and the real relay, behind ports that stop and that fail."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pydantic import BaseModel
+from sqlalchemy import text
+
+from notif.adapters.postgres.ledger import PostgresLedger
+from notif.adapters.postgres.relay import PostgresClosings, PostgresOutbox
+from notif.closings import Closings
+from notif.consume import Consumer, Desk
+from notif.deliver import Channel, Deliverer
+from notif.envelope import Envelope
+from notif.errors import Unavailable
+from notif.handlers import HandlerConsumer
+from notif.leases import Leases
+from notif.ports import (
+    CarrierPort,
+    Claimed,
+    Closing,
+    Gated,
+    LedgerPort,
+    OutboxPort,
+    Picked,
+    PoisonedRow,
+    Reference,
+    Settlement,
+    Stop,
+    Terms,
+    Turn,
+)
+from notif.relay import Relay, Route
+from notif.retry import RetryPolicy
+from notif.verdict import Answer, Delivered, Verdict
+from tests.protocol.actors import Actor, Killed
+from tests.protocol.checker import By
+from tests.protocol.model import ATTEMPTS, DEADLINE, KEY_LIFETIME
+from tests.protocol.stage import CONSUMERS, LEDGER, MAIL_QUEUES, QUEUES, Address
+from tests.protocol.world import PROVIDER, NoPoison, Quiet, frozen, kinds
+
+if TYPE_CHECKING:
+    from tests.protocol.real import RealModel
+
+
+def terms(queue: str, keyed: bool) -> Terms:
+    provider = PROVIDER if queue in MAIL_QUEUES else None
+    lifetime = timedelta(seconds=KEY_LIFETIME) if keyed and provider else None
+    return Terms(queue, CONSUMERS[queue], provider, lifetime, attempts=ATTEMPTS)
+
+
+def address(ref: Reference) -> Address:
+    return str(ref.job_id), ref.queue
+
+
+class SteppedLedger:
+    """LedgerPort: the real one, with a stop before each call, an answer that may be lost, and a look at the tables after it."""
+
+    def __init__(self, worker: "Worker") -> None:
+        self._worker, self._model = worker, worker.model
+        self._real: LedgerPort = PostgresLedger(worker.model.stage.worker)
+
+    def _done(self, op: str, generation: int, losing: float) -> None:
+        worker, model = self._worker, self._model
+        model.checker.observe(By(op, worker.address, generation, worker.stay, worker.used))
+        if losing and model.fault("lost_reply", losing):
+            model.say(f"worker {worker.number}: the answer of its {op} is lost")
+            raise Unavailable(f"{op}: no answer")
+
+    def gate(self, ref: Reference, terms: Terms) -> Gated | PoisonedRow | Stop:
+        self._worker.actor.point("gate")
+        found = self._real.gate(ref, terms)
+        self._done("gate", ref.generation, 0)
+        return found
+
+    def claim(self, ref: Reference, terms: Terms, request: bytes | None) -> Claimed | Stop:
+        worker = self._worker
+        worker.actor.point("claim")
+        claimed = self._real.claim(ref, terms, request)
+        worker.used = False
+        self._done("claim", ref.generation, 0.03)
+        if isinstance(claimed, Claimed):
+            worker.generation, worker.claim = claimed.generation, self._model.checker.claims
+        return claimed
+
+    def freeze(self, ref: Reference, generation: int, request: bytes) -> bool:
+        self._worker.actor.point("freeze")
+        done = self._real.freeze(ref, generation, request)
+        self._done("freeze", generation, 0.03)
+        return done
+
+    def settle(self, ref: Reference, generation: int, terms: Terms, settlement: Settlement) -> str:
+        self._worker.actor.point("settle")
+        state = self._real.settle(ref, generation, terms, settlement)
+        self._done("settle", generation, 0.05)
+        return state
+
+    def renew(self, claims: Sequence[tuple[Reference, int]], terms: Terms) -> set[tuple[UUID, str]]:
+        renewed = self._real.renew(claims, terms)
+        self._done("renew", self._worker.generation, 0)
+        return renewed
+
+    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Any], Verdict]) -> Verdict | None:
+        self._worker.actor.point("work")
+        try:
+            verdict = self._real.work(ref, generation, terms, work)
+        except Exception:
+            self._worker.used = True
+            self._done("work", generation, 0)
+            raise
+        self._done("work", generation, 0.05)
+        return verdict
+
+
+class SteppedClosings(Closings):
+    """The worker's memory, with a stop before each look: at the permit, and the last one before the call."""
+
+    def __init__(self, worker: "Worker") -> None:
+        super().__init__(WatchedClosings(worker), worker.clock)
+        self._worker = worker
+
+    def against(self, provider: str, queue: str, domain: str) -> Stop | None:
+        worker = self._worker
+        worker.actor.point("look" if worker.claim else "permit")
+        if worker.claim and (
+            worker.model.broken("no_check_after_permit") or not worker.model.amended("check_before_call")
+        ):
+            return None
+        return super().against(provider, queue, domain)
+
+
+class WatchedClosings:
+    """ClosingsPort."""
+
+    def __init__(self, worker: "Worker") -> None:
+        self._model = worker.model
+        self._real = PostgresClosings(worker.model.stage.worker)
+
+    def read(self) -> list[Closing]:
+        return self._real.read()
+
+    def close(self, closing: Closing) -> None:
+        self._real.close(closing)
+        self._model.say(f"{closing.state} {closing.domain or 'for all'}: {closing.seconds} s")
+        self._model.checker.observe(By("close"))
+
+
+class SteppedLeases(Leases):
+    """The real one; broken on purpose where the schedule says so."""
+
+    def __init__(self, worker: "Worker", ledger: LedgerPort, ours: Terms) -> None:
+        super().__init__(ledger, ours, worker.clock)
+        self._worker = worker
+
+    def left(self, ref: Reference) -> float:
+        model = self._worker.model
+        if model.broken("call_without_lease_check"):
+            return float("inf")
+        row = model.checker.seen.rows.get(address(ref))
+        if row and model.broken("lease_by_wall_clock"):
+            return row.due_at - (model.now + self._worker.clock_offset)
+        return super().left(ref)
+
+
+class Post:
+    """ProviderPort of one worker: the model's provider, over the real bytes and the real keys."""
+
+    name = PROVIDER
+
+    def __init__(self, worker: "Worker") -> None:
+        self._worker = worker
+        self.key_lifetime = timedelta(seconds=KEY_LIFETIME) if worker.model.settings.keyed else None
+
+    def build(self, message: BaseModel, job_id: UUID) -> bytes:
+        return frozen(message, job_id)
+
+    def close(self) -> None:
+        pass
+
+    def send(self, request: bytes, key: str, deadline: float) -> Answer:
+        worker, model = self._worker, self._worker.model
+        model.checker.judge_call(worker.address, worker.claim)
+        model.say(
+            f"worker {worker.number} calls the provider for {model.checker.name(worker.address)}, key {key[-20:]}"
+        )
+        started = model.now
+        answer = model.post_office.answer(worker.address, request, key)
+        if model.kills_its_worker(worker.address):
+            raise Killed
+        worker.actor.point("answer")
+        return model.post_office.spoken(worker, answer, model.now - started > DEADLINE)
+
+
+@dataclass(eq=False)
+class Worker:
+    """One process, one thread. What is below `frozen_until` belongs to the reference it has in hand."""
+
+    model: "RealModel"
+    number: int
+    clock_offset: int
+    frozen_until: float = 0
+    ref: Reference | None = None
+    message: bytes = b""
+    stay: int = 0
+    generation: int = 0
+    claim: int = 0
+    used: bool = False
+
+    def __post_init__(self) -> None:
+        self.actor = Actor()
+        self.broker = self.model.stage.brokers[self.number]
+        self.broker.broker_id = f"worker{self.number}.{self.model.next_process()}"
+        ledger = SteppedLedger(self)
+        self.leases = SteppedLeases(self, ledger, terms(LEDGER, self.model.settings.keyed))
+        desk = Desk(
+            ledger=ledger,
+            poison=NoPoison(),
+            kinds=kinds(),
+            leases=self.leases,
+            log=Quiet(),
+            stopping=lambda: False,
+            chance=lambda: self.model.dice.number(),
+            sleep=lambda _: self.actor.point("again"),
+        )
+        channel = Channel(Post(self), self.model.audience, SteppedClosings(self), DEADLINE, self._moment)
+        self.consumers: dict[str, Consumer] = {
+            queue: Deliverer(desk, terms(queue, self.model.settings.keyed), RetryPolicy(), channel)
+            for queue in MAIL_QUEUES
+        }
+        self.consumers[LEDGER] = HandlerConsumer(desk, terms(LEDGER, False), RetryPolicy(), self._book)
+
+    @property
+    def address(self) -> Address:
+        return address(self.ref) if self.ref else ("", "")
+
+    def clock(self) -> float:
+        """Its own, hours apart from Postgres'."""
+        return self.model.now + self.clock_offset
+
+    def take(self, message: bytes, ref: Reference) -> None:
+        self.message, self.ref = message, ref
+        self.generation, self.claim, self.used = ref.generation, 0, False
+        self.stay = self.model.checker.pushed.get((address(ref), ref.generation), 0)
+        self.actor.begin(lambda: self.consumers[ref.queue].handle(ref))
+
+    def _moment(self) -> datetime:
+        return self.model.stage.clock.moment()
+
+    def _book(self, session: Any, envelope: Envelope) -> Verdict:
+        """The product's handler: writes a row of its own, and sometimes fails afterwards."""
+        session.execute(
+            text("INSERT INTO public.booked VALUES (:job, :queue)"), {"job": envelope.job_id, "queue": LEDGER}
+        )
+        if self.model.kills_its_worker((str(envelope.job_id), LEDGER)):
+            raise Killed
+        if self.model.fault("provider", 0.2):
+            raise RuntimeError("the product's own trouble")
+        return Delivered()
+
+
+class SteppedOutbox:
+    """OutboxPort with a stop before the pick."""
+
+    def __init__(self, hand: "RelayHand") -> None:
+        self._hand, self._model = hand, hand.model
+        self._real: OutboxPort = PostgresOutbox(hand.model.stage.maintenance)
+
+    def pick(self, turns: Sequence[Turn]) -> Picked:
+        self._hand.actor.point("pick")
+        if self._model.broken("push_before_commit"):
+            early = self._model.would_pick(turns)
+            if early:
+                self._model.check_references(early)
+                self._model.carrier.push(early)
+                self._hand.actor.point("commit")
+        picked = self._real.pick(turns)
+        self._model.checker.observe(By("pick"))
+        return picked
+
+    def requeue(self, queues: Sequence[str]) -> int:
+        due = self._real.requeue(queues)
+        self._model.checker.observe(By("requeue"))
+        return due
+
+    def sweep(self, queue: str) -> datetime:
+        return self._real.sweep(queue)
+
+
+class SteppedCarrier:
+    """CarrierPort with a stop before the push, which may fail before or after it was done."""
+
+    def __init__(self, hand: "RelayHand") -> None:
+        self._hand, self._model = hand, hand.model
+        self._real: CarrierPort = hand.model.carrier
+
+    def push(self, refs: Sequence[Reference]) -> bool:
+        hand, model = self._hand, self._model
+        hand.actor.point("push")
+        if not model.redis_answers() or model.fault("lost_push", 0.04):
+            model.say(f"relay {hand.number} cannot push")
+            model.redis_touched = True
+            raise Unavailable("Redis does not answer")
+        model.check_references(refs)
+        intact = self._real.push(refs)
+        model.filled.update(ref.queue for ref in refs)
+        model.say(
+            f"relay {hand.number} pushes {', '.join(f'{model.checker.name(address(r))}:{r.generation}' for r in refs)}"
+        )
+        if model.fault("lost_push", 0.04):
+            model.say(f"relay {hand.number} gets no answer to its push")
+            model.redis_touched = True
+            raise Unavailable("no answer")
+        return intact
+
+    def alive(self) -> bool:
+        if not self._model.redis_answers():
+            self._model.redis_touched = True
+            raise Unavailable("Redis does not answer")
+        return self._real.alive()
+
+
+class RelayHand:
+    """One relay process over all queues."""
+
+    def __init__(self, model: "RealModel", number: int) -> None:
+        self.model, self.number, self.actor = model, number, Actor()
+        routes = [Route(terms(queue, model.settings.keyed), 8.0 if queue in MAIL_QUEUES else None) for queue in QUEUES]
+        self._relay = Relay(SteppedOutbox(self), SteppedCarrier(self), routes, Quiet(), lambda: model.now)
+
+    def step(self) -> None:
+        if not self.actor.at:
+            if not self.model.relay_is_needed():  # an idle poll costs most of a run's time
+                return
+            self.model.redis_touched = False
+            self.actor.begin(self._relay.poll)
+        if self.actor.at:
+            self.actor.step()

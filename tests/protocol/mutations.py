@@ -1,0 +1,156 @@
+"""Rules broken on purpose, in the SQL functions themselves: each must be caught on the real tables.
+
+Names as in `model.py`; `--drop` ones are the amendments taken back. What can't be broken here is listed with its reason.
+"""
+
+from typing import NamedTuple
+
+Edit = tuple[str, str, str]
+"""Function of schema core, a text in it, what stands there instead."""
+
+
+class Mutation(NamedTuple):
+    """`edits` in the functions; without any, the driver itself breaks the rule (in the carrier, the lease or the last look)."""
+
+    edits: tuple[Edit, ...] = ()
+    keyed: int = 0
+    keyless: int = 0
+    """First seed that catches it, with and without provider keys; 0: not known to be caught there."""
+
+
+_UNREPEATABLE = "coalesce(core.clock() - o.key_since < p_key_lifetime - interval '1 hour', false)"
+_LOST = "(x.request IS NOT NULL AND NOT p_keyed AND NOT x.resend_unknown)"
+_OBSTACLES = "FROM core.obstacle(o, p_provider, p_key_lifetime) b;"
+
+SQL_MUTATIONS: dict[str, Mutation] = {
+    "claim_without_generation": Mutation(
+        (("claim", "AND x.generation = p_generation AND x.state = 'pushed' FOR UPDATE", "FOR UPDATE"),)
+    ),
+    "settle_without_generation": Mutation((("settle", "AND x.generation = p_generation FOR UPDATE", "FOR UPDATE"),)),
+    "renewal_without_generation": Mutation((("renew", "AND x.generation = c.generation", ""),)),
+    "push_keeps_generation": Mutation(
+        (("pick", "SET generation = o.generation + 1,", "SET generation = o.generation,"),)
+    ),
+    "push_to_paused": Mutation(
+        (
+            (
+                "pick",
+                "IF v_out >= p_window OR EXISTS (SELECT FROM core.blocked(p_provider, p_queue, '')) THEN",
+                "IF v_out >= p_window THEN",
+            ),
+        )
+    ),
+    "attempts_before_permit": Mutation(
+        (
+            ("gate", "LANGUAGE sql STABLE", "LANGUAGE sql VOLATILE"),
+            (
+                "gate",
+                "AS $$\n  SELECT",
+                "AS $$\n  UPDATE core.outbox SET attempts = attempts + 1 "
+                "WHERE job_id = p_job AND queue = p_queue AND generation = p_generation;\n  SELECT",
+            ),
+            ("claim", "attempts = o.attempts + 1", "attempts = o.attempts"),
+        )
+    ),
+    "deferred_counts": Mutation((("settle", "o.attempts := o.attempts - 1;", "NULL;"),)),
+    "cancel_claimed": Mutation((("cancel", "o.state <> 'claimed' AND NOT o.ambiguous", "NOT o.ambiguous"),)),
+    "cancel_without_fence": Mutation(
+        (("finish", "IF p_verdict <> 'duplicate' THEN", "IF p_verdict NOT IN ('duplicate', 'cancelled') THEN"),)
+    ),
+    "letter_is_no_fence": Mutation((("obstacle", "l.status = 'pending_review'", "false"),)),
+    "duplicate_only_acks": Mutation(
+        (("settle_gate", "PERFORM core.finish(o, 'duplicate', p_reason, '');", "RETURN 'unchanged';"),)
+    ),
+    "duplicate_writes_fence": Mutation((("finish", "IF p_verdict <> 'duplicate' THEN", "IF true THEN"),)),
+    "discard_without_fence": Mutation((("discard", "IF l.job_id IS NOT NULL THEN", "IF false THEN"),)),
+    "replay_beside_row": Mutation(
+        (
+            (
+                "replay",
+                "RAISE EXCEPTION USING ERRCODE = 'NT409', MESSAGE = 'its job is in the outbox again; wait until that row has ended';",
+                "UPDATE core.dead_letters SET status = 'replayed', snapshot = NULL WHERE id = p_id; RETURN o.job_id;",
+            ),
+        )
+    ),
+    "key_per_attempt": Mutation(
+        (("claim", "x.request, x.key_number INTO", "x.request, x.key_number * 10 + x.attempts INTO"),)
+    ),
+    "key_age_ignored": Mutation((("repeatable", _UNREPEATABLE, "p_key_lifetime IS NOT NULL"),)),
+    "lost_worker_is_certain": Mutation(
+        (
+            (
+                "pick",
+                "ambiguous = o.ambiguous OR (o.state = 'claimed' AND o.request IS NOT NULL)",
+                "ambiguous = o.ambiguous",
+            ),
+            (
+                "pick",
+                "key_since = CASE WHEN o.state = 'claimed' AND o.request IS NOT NULL THEN coalesce(o.key_since, o.claimed_at) ELSE o.key_since END",
+                "key_since = o.key_since",
+            ),
+            ("end_lost", "IF o.request IS NOT NULL THEN", "IF false THEN"),
+        )
+    ),
+    "lost_worker_always_repeats": Mutation((("end_lost", _LOST, "false"), ("repeatable", _UNREPEATABLE, "true"))),
+    "work_without_generation": Mutation((("begin_work", "RETURN v_tenant IS NOT NULL;", "RETURN true;"),)),
+    "settle_takes_all_queues": Mutation(
+        (("finish", "WHERE job_id = o.job_id AND queue = o.queue;", "WHERE job_id = o.job_id;"),)
+    ),
+    # ---- amendments taken back
+    "generation_never_restarts": Mutation(
+        (
+            ("publish", "nextval('core.generation')", "0"),
+            ("replay", "o.generation := o.generation + 1", "o.generation := 1"),
+        )
+    ),
+    "claim_repeats_gate": Mutation((("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, interval '100 years') b;"),)),
+    "mark_bars_not_sent": Mutation(
+        (("cancel", "AND NOT o.ambiguous", ""), ("finish_unsent", "IF o.ambiguous THEN", "IF false THEN"))
+    ),
+    "cancel_respects_fence": Mutation(
+        (
+            (
+                "cancel",
+                "AND NOT EXISTS (SELECT FROM core.processed_job f",
+                "AND (true OR NOT EXISTS (SELECT FROM core.processed_job f",
+            ),
+            ("cancel", "l.status = 'pending_review');", "l.status = 'pending_review'));"),
+        )
+    ),
+    "fence_outlives_row": Mutation(
+        (
+            (
+                "clean_fences",
+                "AND NOT EXISTS (SELECT FROM core.outbox o WHERE o.job_id = x.job_id AND o.consumer = x.consumer)",
+                "",
+            ),
+        )
+    ),
+    "accepted_replay_new_key": Mutation(
+        (("replay", "IF NOT o.ambiguous OR NOT v_safe THEN", "IF NOT o.ambiguous THEN"),)
+    ),
+    # ---- beyond the model
+    "freeze_without_generation": Mutation((("freeze", "AND generation = p_generation AND state = 'claimed'", ""),)),
+    "requeue_takes_claimed": Mutation((("requeue", "AND state = 'pushed'", "AND state IN ('pushed', 'claimed')"),)),
+    "letter_leaves_row": Mutation(
+        (("bury", "DELETE FROM core.outbox WHERE job_id = o.job_id AND queue = o.queue;", ""),)
+    ),
+    "retry_ignores_attempts": Mutation((("settle", "ELSIF o.attempts >= p_max_attempts THEN", "ELSIF false THEN"),)),
+    "lost_worker_ignores_attempts": Mutation((("end_lost", "x.attempts >= p_max_attempts OR", ""),)),
+    "expiry_ignored": Mutation((("obstacle", "WHERE o.expires_at < core.clock()", "WHERE false"),)),
+}
+DRIVER_MUTATIONS: dict[str, Mutation] = {
+    "push_before_commit": Mutation(),
+    "redis_id_without_generation": Mutation(),
+    "call_without_lease_check": Mutation(),
+    "lease_by_wall_clock": Mutation(),
+    "no_check_after_permit": Mutation((("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, p_key_lifetime) b;"),)),
+    "check_before_call": Mutation(),
+}
+MUTATIONS = SQL_MUTATIONS | DRIVER_MUTATIONS
+NOT_HERE = {
+    "no_memory_check_before_claim": "not caught in the model either: claim and last look cover it",
+    "thaw_after_ambiguous": "chunks come with blasts",
+    "freeze_checks_suppression": "chunks come with blasts",
+    "uncalled_chunk_is_thawed": "chunks come with blasts",
+}
