@@ -1,9 +1,45 @@
-"""What a tenant must be, wherever it comes from."""
+"""The product's customers: kept as the product says, and checked before they are."""
 
 import zoneinfo
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
 
 from notif.errors import Rejected, nearest
-from notif.ports import Tenant
+from notif.ports import Tenant, TenantsPort
+
+
+class Tenants:
+    """Everything raises Rejected for a field that can't be, naming it."""
+
+    def __init__(self, store: TenantsPort) -> None:
+        self._store = store
+
+    def add(self, tenant: Tenant) -> None:
+        """Raises Refused if the id is taken."""
+        self._store.add(checked(tenant))
+
+    def list(self) -> list[Tenant]:
+        """All of them, the inactive too, by name."""
+        return self._store.list()
+
+    def get(self, tenant_id: UUID) -> Tenant:
+        """Raises NotFound."""
+        return self._store.get(tenant_id)
+
+    def update(self, tenant: Tenant) -> None:
+        """Raises NotFound."""
+        self._store.update(checked(tenant))
+
+    def set(self, tenant_id: UUID, **changes: Any) -> Tenant:
+        """Change the fields that are named; the tenant as it is now. Raises NotFound."""
+        changed = replace(self._store.get(tenant_id), **changes)
+        self.update(changed)
+        return changed
+
+    def deactivate(self, tenant_id: UUID) -> Tenant:
+        """It publishes no more; what it has published goes on. Raises NotFound."""
+        return self.set(tenant_id, active=False)
 
 
 def checked(tenant: Tenant) -> Tenant:

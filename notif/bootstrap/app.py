@@ -25,6 +25,7 @@ from notif.lanes import Lane, parse_queue
 from notif.ports import Handler, Log, ProviderPort, Terms
 from notif.publishing import Checker
 from notif.settings import Settings
+from notif.tenants import Tenants
 
 KEY_LIFETIMES = {"resend": ResendProvider.key_lifetime}
 """The providers there is an adapter for, and how long each keeps an idempotency key; None: it has none."""
@@ -134,8 +135,8 @@ class App:
         return self.database(url, pool=6, name="notif maintenance")
 
     @cached_property
-    def tenants(self) -> PostgresTenants:
-        return PostgresTenants(self.maintenance)
+    def tenants(self) -> Tenants:
+        return Tenants(PostgresTenants(self.maintenance))
 
     @cached_property
     def letters(self) -> PostgresLetters:

@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import SecretStr
 
-import notif
 from notif.bootstrap.servers import Addresses
 from notif.settings import Settings, secret_variables, variables
 
@@ -74,7 +73,7 @@ class Environments:
 
     def _base(self) -> dict[str, str]:
         base = {name: os.environ[name] for name in BASE if name in os.environ} | self._extra
-        source = str(Path(notif.__file__).parent.parent)
+        source = str(Path(__file__).resolve().parents[2])
         return {**base, "PYTHONPATH": os.pathsep.join(filter(None, (source, base.get("PYTHONPATH"))))}
 
 

@@ -1,7 +1,7 @@
 """`notif tenants`."""
 
-from dataclasses import asdict, replace
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 from uuid import UUID, uuid4
 
 import typer
@@ -9,7 +9,6 @@ import typer
 from notif.cli.environment import opened
 from notif.cli.output import Json, show, show_json, show_table
 from notif.ports import Tenant
-from notif.tenants import checked
 
 TenantId = Annotated[UUID, typer.Argument(metavar="ID", help="The tenant's id.", show_default=False)]
 
@@ -33,7 +32,7 @@ def add(
 ) -> None:
     """Add a tenant, and print its id."""
     with opened() as app:
-        tenant = checked(Tenant(tenant_id or uuid4(), name, timezone, tier, cell or app.settings.cell_id, active=True))
+        tenant = Tenant(tenant_id or uuid4(), name, timezone, tier, cell or app.settings.cell_id, active=True)
         app.tenants.add(tenant)
     if as_json:
         show_json(asdict(tenant))
@@ -65,14 +64,11 @@ def set_(
     changes = {field: value for field, value in given.items() if value is not None}
     if not changes:
         raise typer.BadParameter("name what to change, see --help", param_hint="tenants set")
-    _change(tenant, **changes)
+    with opened() as app:
+        app.tenants.set(tenant, **changes)
 
 
 def deactivate(tenant: TenantId) -> None:
     """Let a tenant publish no more. What it has published goes on."""
-    _change(tenant, active=False)
-
-
-def _change(tenant_id: UUID, **changes: Any) -> None:
     with opened() as app:
-        app.tenants.update(checked(replace(app.tenants.get(tenant_id), **changes)))
+        app.tenants.deactivate(tenant)

@@ -43,7 +43,7 @@ from tests.protocol.stage import CONSUMERS, LEDGER, MAIL_QUEUES, QUEUES, Address
 from tests.protocol.world import PROVIDER, NoPoison, Quiet, frozen, kinds
 
 if TYPE_CHECKING:
-    from tests.protocol.real import RealModel
+    from tests.protocol.driver import RealModel
 
 
 def terms(queue: str, keyed: bool) -> Terms:

@@ -14,7 +14,7 @@ import argparse
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -1051,7 +1051,10 @@ def play(settings: Settings, seed: int, events: list[Event], trace: list[str] | 
     return None
 
 
-def shrink(settings: Settings, seed: int, events: list[Event]) -> list[Event]:
+Player = Callable[[Settings, int, list[Event]], tuple[str, str] | None]
+
+
+def shrink(settings: Settings, seed: int, events: list[Event], play: Player = play) -> list[Event]:
     """Remove events, in ever smaller blocks, as long as the same invariant fails; then shorten the gaps."""
     name = (play(settings, seed, events) or ("",))[0]
 

@@ -7,8 +7,8 @@ from tests.protocol.model import KEY_LIFETIME, Violation
 from tests.protocol.stage import Address
 
 if TYPE_CHECKING:
+    from tests.protocol.driver import RealModel
     from tests.protocol.hands import Worker
-    from tests.protocol.real import RealModel
 
 TROUBLE = (
     "429",

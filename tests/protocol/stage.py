@@ -156,7 +156,7 @@ class NamelessCarrier(RedisCarrier):
 class Stage:
     """One database and one Redis for a whole run; `reset` empties them between two schedules."""
 
-    def __init__(self, servers: Servers, log: Log, poison: PoisonPort) -> None:
+    def __init__(self, servers: Servers, log: Log, poison: PoisonPort, redis_database: int = 0) -> None:
         database = new_database(servers)
         with psycopg.connect(servers.admin(database), autocommit=True) as admin:
             admin.execute(PREPARE)
@@ -171,7 +171,7 @@ class Stage:
             ClockedDatabase(servers.url(role, database), self.clock)
             for role in ("notif_publisher", "notif_worker", "notif_maintenance")
         )
-        self.redis_url = urlsplit(servers.redis_url)._replace(path=f"/{REDIS_DATABASE}").geturl()
+        self.redis_url = urlsplit(servers.redis_url)._replace(path=f"/{redis_database or REDIS_DATABASE}").geturl()
         self.redis = redis.Redis.from_url(self.redis_url)
         self._log, self._poison = log, poison
         self.carrier, self.nameless = RedisCarrier(self.redis_url), NamelessCarrier(self.redis_url)
