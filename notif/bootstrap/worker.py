@@ -127,7 +127,9 @@ def resolve(app: App, names: Iterable[str], channel: str | None = None) -> tuple
         elif name in known:
             chosen.add(name)
         else:
-            raise ConfigurationError(f"queue: {name!r} is no lane and no queue; {nearest(name, (*Lane, *known))}")
+            raise ConfigurationError(
+                f"queue: {name!r} is no lane and no queue; {nearest(name, [*(lane.value for lane in Lane), *known])}"
+            )
     found = tuple(queue for queue in known if queue in chosen and channel in (None, (parse_queue(queue) or ("",))[0]))
     if not found:
         raise ConfigurationError(f"queue: none is left of {', '.join(names)}; the configuration has {', '.join(known)}")

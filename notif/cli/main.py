@@ -14,6 +14,7 @@ from notif.cli.output import safe, say
 from notif.errors import ConfigurationError, NotifError
 
 COMMANDS = {
+    "demo": "demo",
     "up": "up",
     "env": "up",
     "send": "jobs",

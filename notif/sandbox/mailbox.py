@@ -97,12 +97,6 @@ class Mailbox:
                 raise InFlight
             return known.mail_id
 
-    def give_back(self, key: str) -> None:
-        """The claimed request came to nothing."""
-        with self._lock:
-            if key in self._keys and self._keys[key].mail_id is None:
-                del self._keys[key]
-
     def accept(self, key: str, digest: str, body: bytes) -> str:
         """The mail has arrived; its id. `key` is empty for a request without one."""
         with self._lock:

@@ -138,12 +138,8 @@ class ResendSurface:
             ) from None
         if original:
             return original
-        try:
-            pause()
-            return self._mailbox.accept(key, digest, request.body)
-        except BaseException:
-            self._mailbox.give_back(key)
-            raise
+        pause()
+        return self._mailbox.accept(key, digest, request.body)
 
     def _check_message(self, message: Mapping[str, Any]) -> None:
         for name in ("from", "to", "subject"):

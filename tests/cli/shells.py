@@ -35,7 +35,14 @@ def bare(folder: Path, **more: str) -> dict[str, str]:
 def command(*arguments: str, env: Mapping[str, str], stdin: str = "") -> Done:
     """A real process without a terminal."""
     done = subprocess.run(
-        [*NOTIF, *arguments], env=dict(env), input=stdin, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+        [*NOTIF, *arguments],
+        env=dict(env),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
     )
     return Done(done.returncode, done.stdout, done.stderr)
 

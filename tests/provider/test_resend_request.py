@@ -11,6 +11,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
+from pydantic import BaseModel
 
 from notif.adapters.http import PooledHttp
 from notif.adapters.resend import ResendProvider
@@ -53,6 +54,19 @@ def test_a_whole_message_as_canonical_json(provider: ResendProvider) -> None:
         '{"name":"shop","value":"eu"},{"name":"a","value":"1"}],"text":"hi",'
         '"to":["Zoë <z@example.test>","u@example.test"]}'
     )
+
+
+class Tagged(BaseModel):
+    tags: dict[str, str]
+
+
+def test_our_tags_can_not_be_taken(provider: ResendProvider) -> None:
+    built = json.loads(provider.build(Tagged(tags={"x": "1", "n": "9", "job": "other"}), JOB))
+    assert built["tags"] == [
+        {"name": "job", "value": str(JOB)},
+        {"name": "n", "value": "0"},
+        {"name": "x", "value": "1"},
+    ]
 
 
 def test_what_is_empty_is_left_out(small: bytes) -> None:
