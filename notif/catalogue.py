@@ -92,6 +92,7 @@ def _kind(config: Config, name: str, entry: KindConfig, renderer: RendererPort) 
             sender=sender,
             max_age=entry.max_age,
             fence_ttl=entry.fence_ttl or config.retention.fence,
+            max_runtime=entry.max_runtime,
             resend_unknown=entry.on_unknown == "resend",
         )
     except PydanticUserError as error:  # a field of a type that has no JSON schema, so the data can't travel as JSON

@@ -8,7 +8,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from notif.errors import InvalidEnvelope, Unavailable
@@ -16,6 +16,7 @@ from notif.kinds import Kind, Kinds
 from notif.leases import Leases
 from notif.ports import Claimed, Gated, LedgerPort, Log, PoisonedRow, PoisonPort, Reference, Settlement, Stop, Terms
 from notif.retry import RetryPolicy
+from notif.surprises import Surprises
 from notif.verdict import (
     Cancelled,
     Dead,
@@ -47,6 +48,7 @@ class Desk:
     log: Log
     stopping: Callable[[], bool]
     """True once the process has given up waiting: then nothing is repeated any more."""
+    surprises: Surprises = field(default_factory=Surprises)
     chance: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep
 
@@ -59,14 +61,17 @@ class Consumer(ABC):
 
     def handle(self, ref: Reference) -> str:
         try:
-            return self._gated(ref)
+            became = self._gated(ref)
         except Unavailable as error:
             # The row's timer brings it back; a claim whose answer was lost is left to its lease.
             self.desk.log.warning("left to its timer", job_id=str(ref.job_id), queue=ref.queue, error=str(error))
             return "unavailable"
-        except Exception:  # the row's timer brings the job back
+        except Exception as error:  # the row's timer brings the job back
+            self.desk.surprises.one(error)
             self.desk.log.exception("unexpected before the claim", job_id=str(ref.job_id), queue=ref.queue)
             return "error"
+        self.desk.surprises.none()
+        return became
 
     def _gated(self, ref: Reference) -> str:
         gated = self.desk.ledger.gate(ref, self.terms)
@@ -92,12 +97,12 @@ class Consumer(ABC):
     def admit(self, ref: Reference, gated: Gated, kind: Kind) -> str:
         """From the permit on. Raises InvalidEnvelope, before the claim only, if the data does not fit the kind's model."""
 
-    def claim(self, ref: Reference, request: bytes | None) -> Claimed | Stop:
+    def claim(self, ref: Reference, kind: Kind, request: bytes | None) -> Claimed | Stop:
         """Claim, and hold the lease."""
         asked_at = self.desk.leases.now()
         claimed = self.desk.ledger.claim(ref, self.terms, request)
         if isinstance(claimed, Claimed):
-            self.desk.leases.hold(ref, claimed.generation, asked_at)
+            self.desk.leases.hold(ref, claimed.generation, kind.max_runtime, asked_at)
         return claimed
 
     def stop(self, ref: Reference, generation: int, stop: Stop) -> str:

@@ -61,7 +61,7 @@ class Deliverer(Consumer):
         refused = self._permit(domain)
         if refused:
             return self.settle(ref, ref.generation, waiting(refused))
-        claimed = self.claim(ref, request)
+        claimed = self.claim(ref, kind, request)
         if isinstance(claimed, Stop):
             return self.stop(ref, ref.generation, claimed)
         try:

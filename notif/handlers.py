@@ -21,7 +21,7 @@ class HandlerConsumer(Consumer):
 
     def admit(self, ref: Reference, gated: Gated, kind: Kind) -> str:
         kind.parse(gated.envelope.data)
-        claimed = self.claim(ref, None)
+        claimed = self.claim(ref, kind, None)
         if not isinstance(claimed, Claimed):
             return self.stop(ref, ref.generation, claimed)
         try:

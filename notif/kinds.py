@@ -15,6 +15,8 @@ from notif.lanes import Lane, parse_queue, queue_of
 
 FENCE_LIFETIME = timedelta(days=7)
 """How long a fence is kept at least; the seed leaves it open (ADR)."""
+MAX_RUNTIME = timedelta(minutes=1)
+"""How long a claim is renewed; then its worker counts as lost."""
 TOO_LATE_AFTER = timedelta(days=3)
 """A transactional kind without `max_age` becomes a dead letter `too_late` after this long; nothing is dropped by default."""
 
@@ -33,6 +35,7 @@ class Kind:
     sender: str | None = None
     max_age: timedelta | None = None
     fence_ttl: timedelta = FENCE_LIFETIME
+    max_runtime: timedelta = MAX_RUNTIME
     resend_unknown: bool = False
     schema_hash: str = field(default="", compare=False)
 

@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
-from notif.ports import LedgerPort, Reference, Terms
+from notif.ports import Held, LedgerPort, Reference
 
 RENEWAL = 5.0
 """Seconds between renewals; a lease is 20 s."""
@@ -14,18 +16,19 @@ class Leases:
     """Shared by a process' threads. `clock` is monotonic seconds and must run while the host is suspended (CLOCK_BOOTTIME):
     else a sleeper starts a call under a lease that ended long ago."""
 
-    def __init__(self, ledger: LedgerPort, terms: Terms, clock: Callable[[], float]) -> None:
-        self._ledger, self._terms, self._clock = ledger, terms, clock
+    def __init__(self, ledger: LedgerPort, lease: timedelta, clock: Callable[[], float]) -> None:
+        self._ledger, self._lease, self._clock = ledger, lease, clock
         self._lock = threading.Lock()
-        self._held: dict[tuple[UUID, str], tuple[Reference, int, float]] = {}
+        self._held: dict[tuple[UUID, str], Held] = {}
 
     def now(self) -> float:
         return self._clock()
 
-    def hold(self, ref: Reference, generation: int, asked_at: float) -> None:
+    def hold(self, ref: Reference, generation: int, max_runtime: timedelta, asked_at: float) -> None:
         """A claim that was asked for at `asked_at`: the lease counts from the asking, never from the answer."""
+        held = Held(ref, generation, max_runtime, asked_at + self._lease.total_seconds())
         with self._lock:
-            self._held[ref.job_id, ref.queue] = (ref, generation, asked_at + self._terms.lease.total_seconds())
+            self._held[ref.job_id, ref.queue] = held
 
     def drop(self, ref: Reference) -> None:
         with self._lock:
@@ -35,20 +38,18 @@ class Leases:
         """Seconds of the lease that are surely left."""
         with self._lock:
             held = self._held.get((ref.job_id, ref.queue))
-        return held[2] - self._clock() if held else 0.0
+        return held.ends - self._clock() if held else 0.0
 
     def renew(self) -> None:
         """One round trip, none if nothing is held. Raises Unavailable."""
         with self._lock:
-            claims = [(ref, generation) for ref, generation, _ in self._held.values()]
+            claims = list(self._held.values())
         if not claims:
             return
-        asked_at = self._clock()
-        renewed = self._ledger.renew(claims, self._terms)
-        end = asked_at + self._terms.lease.total_seconds()
+        ends = self._clock() + self._lease.total_seconds()
+        renewed = self._ledger.renew(claims, self._lease)
         with self._lock:
-            for ref, generation in claims:
-                key = (ref.job_id, ref.queue)
-                held = self._held.get(key)
-                if key in renewed and held and held[1] == generation:
-                    self._held[key] = (ref, generation, end)
+            for claim in claims:
+                key = (claim.ref.job_id, claim.ref.queue)
+                if key in renewed and self._held.get(key) == claim:
+                    self._held[key] = replace(claim, ends=ends)

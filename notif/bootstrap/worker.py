@@ -18,6 +18,7 @@ from notif.lanes import Lane, parse_queue
 from notif.leases import RENEWAL, Leases
 from notif.periodic import Periodic
 from notif.ports import ProviderPort, Reference
+from notif.surprises import Surprises
 
 BEAT = 5.0
 REAP = 3.0
@@ -33,11 +34,12 @@ class WorkerProcess:
         self.app = app
         self.queues = resolve(app, queues)
         self._stopping = threading.Event()
+        self._surprises = Surprises()
         self._url = required("NOTIF_DATABASE_URL", app.settings.database_url, "a worker")
         # Renewals and closings never wait for a connection behind a handler.
         self._background = app.database(self._url, pool=3, name="notif worker background")
         self.closings = Closings(PostgresClosings(self._background), boottime)
-        self._leases = Leases(PostgresLedger(self._background), app.terms(self.queues[0]), boottime)
+        self._leases = Leases(PostgresLedger(self._background), app.config.worker.lease, boottime)
         self._providers: dict[str, ProviderPort] = {}
         self.broker = NotifBroker(
             app.redis_url,
@@ -83,6 +85,7 @@ class WorkerProcess:
             leases=self._leases,
             log=self.app.log,
             stopping=self._stopping.is_set,
+            surprises=self._surprises,
         )
 
     def _consumer(self, queue: str, desk: Desk) -> Consumer:
@@ -104,7 +107,7 @@ class WorkerProcess:
         self._tasks = [
             Periodic("closings", REFRESH, self.closings.refresh, log),
             Periodic("leases", RENEWAL, self._leases.renew, log),
-            Periodic("beat", BEAT, lambda: beat.beat("worker", lane), log),
+            Periodic("beat", BEAT, lambda: beat.beat("worker", lane, self._surprises.trouble), log),
             Periodic("reaper", REAP, self.broker.reap, log),
         ]
         for task in self._tasks:

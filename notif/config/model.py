@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from notif.config.units import Duration, Size, duration, lasting, sized
 from notif.envelope import MAX_BYTES
-from notif.kinds import FENCE_LIFETIME
+from notif.kinds import FENCE_LIFETIME, MAX_RUNTIME
 from notif.lanes import QUEUE_NAME, Lane, parse_queue, queue_of
 from notif.messages import Address, address, bare, domain_of, wrong
 from notif.retry import RetryPolicy
@@ -139,6 +139,7 @@ class KindConfig(Section):
     sender: Address | None = Field(default=None, alias="from")
     max_age: Duration | None = None
     fence_ttl: Duration | None = None
+    max_runtime: Annotated[Duration, lasting("1s", "1h")] = MAX_RUNTIME
     on_unknown: Literal["retry", "resend"] = "retry"
 
 

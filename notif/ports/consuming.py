@@ -32,7 +32,6 @@ class Terms:
     provider: str | None = None
     key_lifetime: timedelta | None = None
     lease: timedelta = timedelta(seconds=20)
-    max_runtime: timedelta = timedelta(minutes=1)
     attempts: int = 5
 
 
@@ -83,6 +82,16 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A claim this process holds: until `ends` on its own clock, renewed up to `max_runtime` after the claim."""
+
+    ref: Reference
+    generation: int
+    max_runtime: timedelta
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
 class Settlement:
     """Where a row goes: the arguments of `core.settle`, which says what each verdict needs."""
 
@@ -115,7 +124,7 @@ class LedgerPort(Protocol):
         """The state the row came to; 'gone' if the generation had moved on, and nothing was written."""
         ...
 
-    def renew(self, claims: Sequence[tuple[Reference, int]], terms: Terms) -> set[tuple[UUID, str]]:
+    def renew(self, claims: Sequence[Held], lease: timedelta) -> set[tuple[UUID, str]]:
         """Extend the leases that are still held, one call for a whole process; answers which."""
         ...
 

@@ -14,7 +14,7 @@ class Alert:
     key: str
     title: str
     detail: str
-    kind: Literal["dead_letters", "halt"]
+    kind: Literal["dead_letters", "halt", "trouble"]
 
 
 class AlertPort(Protocol):
@@ -114,8 +114,8 @@ class Process:
 class ProcessesPort(Protocol):
     """`core.process`."""
 
-    def beat(self, role: str, lane: str) -> None:
-        """Say that this process is there."""
+    def beat(self, role: str, lane: str, trouble: str = "") -> None:
+        """Say that this process is there, and what goes wrong in it again and again: that becomes an alert."""
         ...
 
     def list(self) -> list[Process]:

@@ -229,14 +229,7 @@ class Checker:
         if before.request is not None and after.request != before.request:
             raise Violation("bytes of a frozen request changed", self.name(address))
         if before.generation == after.generation:
-            if not columns <= QUIETLY.get(by.op, set()):
-                raise Violation(
-                    "moved without a new generation", f"{self.name(address)}: {by.op} changed {sorted(columns)}"
-                )
-            if after.state == "halted":
-                life.slot = after.due_at
-            if columns & {"request"}:
-                self.say(f"{self.name(address)}: request frozen")
+            self.stayed(by, address, after, columns)
             return
         if after.generation != before.generation + 1:
             raise Violation("generation jumped", f"{self.name(address)}: {before.generation} to {after.generation}")
@@ -258,6 +251,17 @@ class Checker:
         used = life.spent + (after.state == "claimed")
         if after.attempts != used or used > ATTEMPTS:
             raise Violation("attempts out of bounds", f"{self.name(address)}: {after.attempts} counted, {used} used")
+
+    def stayed(self, by: By, address: Address, after: SeenRow, columns: set[str]) -> None:
+        """Changed without a new generation."""
+        if not columns <= QUIETLY.get(by.op, set()):
+            raise Violation(
+                "moved without a new generation", f"{self.name(address)}: {by.op} changed {sorted(columns)}"
+            )
+        if after.state == "halted":
+            self.rows[address].slot = after.due_at
+        if "request" in columns:
+            self.say(f"{self.name(address)}: request frozen")
 
     def judge_push(self, address: Address, life: Life, after: SeenRow) -> None:
         self.pushes[life.number, int(self.now // 60)] += 1

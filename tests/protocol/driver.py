@@ -2,23 +2,17 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from uuid import UUID
 
-from notif.adapters.postgres.operations import PostgresLetters, PostgresUpkeep
-from notif.adapters.postgres.publisher import OutboxPublisher
-from notif.adapters.postgres.relay import PICK, PostgresClosings
+from notif.adapters.postgres.relay import PICK
 from notif.adapters.redis_carrier import NAMESPACE, decode
-from notif.closings import halt
-from notif.envelope import MAX_BYTES
-from notif.errors import JobConflict, Refused
 from notif.ports import Reference, Turn
-from notif.publishing import Checker as PublishChecker
-from tests.protocol.checker import By, Checker
+from tests.protocol.checker import Checker
 from tests.protocol.hands import RelayHand, Worker, address
 from tests.protocol.model import Dice, Event, Settings, Violation
 from tests.protocol.office import PostOffice
-from tests.protocol.stage import CONSUMERS, MAIL_QUEUES, QUEUES, Address, Stage
-from tests.protocol.world import JOBS, KINDS, PROVIDER, Audience, envelope, job_id, kinds, recipient
+from tests.protocol.people import People
+from tests.protocol.stage import QUEUES, Address, Stage
+from tests.protocol.world import JOBS, KINDS, Audience, job_id, recipient
 
 OFFSETS = (0, -7_000, 40, 7_000)
 """Seconds a worker's clock is away from Postgres'."""
@@ -38,11 +32,7 @@ class RealModel:
         self.post_office = PostOffice(self)
         self.audience = Audience()
         self.carrier = stage.nameless if self.broken("redis_id_without_generation") else stage.carrier
-        self.publisher = OutboxPublisher(
-            stage.publisher, PublishChecker(kinds(), self.audience, CONSUMERS, MAX_BYTES, stage.clock.moment)
-        )
-        self.letters, self.upkeep = PostgresLetters(stage.maintenance), PostgresUpkeep(stage.maintenance)
-        self.closings = PostgresClosings(stage.worker)
+        self.people = People(self.checker, self.kinds, self.audience)
         self.redis_down_until = 0.0
         self.redis_touched = True
         """Something happened to Redis that no relay has looked at yet."""
@@ -155,67 +145,12 @@ class RealModel:
         self.say(f"worker {worker.number} is killed; what it held goes back")
         self.workers[worker.number] = Worker(self, worker.number, worker.clock_offset)
 
-    # ---- what the product and people do
-    def publish(self, number: int, content: int, delay: float) -> None:
-        kind = self.kinds[number]
-        run_at = self.stage.clock.moment_in(delay) if delay else None
-        try:
-            self.publisher.publish(kind.all_queues, envelope(number, kind, content), run_at=run_at)
-        except JobConflict:
-            self.say(f"publish job{number} again: refused, other content")
-        self.checker.observe(By("publish"))
-
-    def cancel(self, number: int) -> None:
-        job, before = str(job_id(number)), self.checker.seen.rows
-        answers = self.publisher.cancel(UUID(job))
-        self.checker.observe(By("cancel"))
-        self.say(f"cancel job{number}: {answers}")
-        for queue in [queue for name, queue in before if name == job]:
-            if answers.get(queue) is not ((job, queue) not in self.checker.seen.rows):
-                raise Violation("cancel answers what it did not do", f"job{number}: {answers}")
-
-    def replay(self, letter: int, accept: bool) -> None:
-        seen = self.checker.seen.letters[letter]
-        lifetime = self.workers[0].consumers[seen.address[1]].terms.key_lifetime
-        allowed = accept or self.checker.repeatable(seen.key_since, seen.resend)
-        try:
-            self.letters.replay(letter, lifetime, accept=accept, who="test")
-        except Refused as refused:
-            self.say(f"replay of {self.checker.name(seen.address)}: {refused}")
-            if allowed and seen.address not in self.checker.seen.rows:
-                raise Violation("replay refused without a reason", self.checker.name(seen.address)) from None
-        self.checker.observe(By("replay", accept=accept))
-
-    def discard(self, letter: int) -> None:
-        self.letters.discard(letter, reason="test", who="test")
-        self.say(f"letter {letter} discarded")
-        self.checker.observe(By("discard"))
-
-    def clean(self) -> None:
-        self.upkeep.clean_fences(1000)
-        self.upkeep.clean_deliveries(1000)
-        self.upkeep.wake_halted(PROVIDER, MAIL_QUEUES)
-        self.checker.observe(By("wake"))
-
-    def halt(self) -> None:
-        number = 1 + int(self.dice.number() * JOBS)
-        domain = self.dice.pick(("", f"{self.kinds[number].name}.test"))
-        self.closings.close(halt(PROVIDER, domain, "test"))
-        self.say(f"the provider is halted{' for ' + domain if domain else ''}")
-        self.checker.observe(By("close"))
-
-    def resume(self, domain: str) -> None:
-        if self.upkeep.resume(PROVIDER, domain, MAIL_QUEUES, "test"):
-            self.say(f"the provider is resumed{' for ' + domain if domain else ''}")
-        self.checker.observe(By("resume"))
-
     # ---- driving
     def step(self, event: Event) -> None:
         self.stage.clock.now += event.gap
         self.dice = Dice(event.seed)
         self.post_office.deliver_late()
         worker = self.workers[event.who % len(self.workers)]
-        number = 1 + event.who % JOBS
         match event.kind:
             case "worker":
                 for _ in range(self.dice.pick((1, 1, 2, 3, 6, 8))):
@@ -226,28 +161,32 @@ class RealModel:
             case "renew":
                 if worker.frozen_until <= self.now:
                     worker.leases.renew()
-            case "publish":
-                self.publish(number, int(self.dice.chance(0.2)), self.dice.pick((0, 0, 0, 20, 9 * 86_400)))
-            case "cancel":
-                self.cancel(number)
-            case "pause":
-                self.halt()
-            case "suppress":
-                self.audience.left.add(recipient(number))
-            case "resume":
-                closed = [closing[0] for closing in self.checker.seen.closings]
-                if closed:
-                    self.resume(self.dice.pick(closed))
-            case "replay" | "discard":
-                waiting = list(self.checker.seen.letters)
-                if waiting and event.kind == "replay":
-                    self.replay(self.dice.pick(waiting), self.dice.chance(0.7))
-                elif waiting:
-                    self.discard(self.dice.pick(waiting))
-            case "clean_fences":
-                self.clean()
+            case "publish" | "cancel" | "suppress" | "pause" | "resume" | "replay" | "discard" | "clean_fences":
+                self.act(event.kind, 1 + event.who % JOBS)
             case _:
                 self.strike(event, worker)
+
+    def act(self, kind: str, number: int) -> None:
+        """The product, or a person, with the job of this number."""
+        people, dice, seen = self.people, self.dice, self.checker.seen
+        closed, waiting = [closing[0] for closing in seen.closings], list(seen.letters)
+        match kind:
+            case "publish":
+                people.publish(number, int(dice.chance(0.2)), dice.pick((0, 0, 0, 20, 9 * 86_400)))
+            case "cancel":
+                people.cancel(number)
+            case "suppress":
+                self.audience.left.add(recipient(number))
+            case "pause":
+                people.halt(dice.pick(("", f"{self.kinds[number].name}.test")))
+            case "resume" if closed:
+                people.resume(dice.pick(closed))
+            case "replay" if waiting:
+                people.replay(dice.pick(waiting), dice.chance(0.7))
+            case "discard" if waiting:
+                people.discard(dice.pick(waiting))
+            case "clean_fences":
+                people.clean()
 
     def strike(self, event: Event, worker: Worker) -> None:
         """A fault."""
@@ -288,7 +227,7 @@ class RealModel:
         self.say("---- faults stop, halts are resumed")
         for domain, _, until, _ in self.checker.seen.closings:
             if until == float("inf"):
-                self.resume(domain)
+                self.people.resume(domain)
         self.redis_down_until = 0
         for worker in self.workers:
             worker.frozen_until = 0
@@ -304,7 +243,7 @@ class RealModel:
             gap = 0.0
             if not any(stepped) and before == self.checker.moves and not any(relay.actor.at for relay in self.relays):
                 if any(row.state == "halted" for row in self.checker.seen.rows.values()):
-                    self.clean()
+                    self.people.clean()
                 gap = max(1, min([x for x in self.timers() if x > self.now], default=self.now + 1) - self.now)
             self.stage.clock.now += gap
             self.post_office.deliver_late()
@@ -327,9 +266,9 @@ class RealModel:
 
     def close(self) -> None:
         """End what still stands at a point."""
-        for hand in (*self.workers, *self.relays):
+        for actor in [hand.actor for hand in self.workers] + [hand.actor for hand in self.relays]:
             with suppress(Violation):
-                hand.actor.kill()
+                actor.kill()
 
 
 class _TakenBack(Exception):

@@ -23,6 +23,7 @@ from notif.ports import (
     Claimed,
     Closing,
     Gated,
+    Held,
     LedgerPort,
     OutboxPort,
     Picked,
@@ -98,8 +99,8 @@ class SteppedLedger:
         self._done("settle", generation, 0.05)
         return state
 
-    def renew(self, claims: Sequence[tuple[Reference, int]], terms: Terms) -> set[tuple[UUID, str]]:
-        renewed = self._real.renew(claims, terms)
+    def renew(self, claims: Sequence[Held], lease: timedelta) -> set[tuple[UUID, str]]:
+        renewed = self._real.renew(claims, lease)
         self._done("renew", self._worker.generation, 0)
         return renewed
 
@@ -151,8 +152,8 @@ class WatchedClosings:
 class SteppedLeases(Leases):
     """The real one; broken on purpose where the schedule says so."""
 
-    def __init__(self, worker: "Worker", ledger: LedgerPort, ours: Terms) -> None:
-        super().__init__(ledger, ours, worker.clock)
+    def __init__(self, worker: "Worker", ledger: LedgerPort, lease: timedelta) -> None:
+        super().__init__(ledger, lease, worker.clock)
         self._worker = worker
 
     def left(self, ref: Reference) -> float:
@@ -214,7 +215,7 @@ class Worker:
         self.broker = self.model.stage.brokers[self.number]
         self.broker.broker_id = f"worker{self.number}.{self.model.next_process()}"
         ledger = SteppedLedger(self)
-        self.leases = SteppedLeases(self, ledger, terms(LEDGER, self.model.settings.keyed))
+        self.leases = SteppedLeases(self, ledger, terms(LEDGER, self.model.settings.keyed).lease)
         desk = Desk(
             ledger=ledger,
             poison=NoPoison(),
@@ -222,7 +223,7 @@ class Worker:
             leases=self.leases,
             log=Quiet(),
             stopping=lambda: False,
-            chance=lambda: self.model.dice.number(),
+            chance=self._chance,
             sleep=lambda _: self.actor.point("again"),
         )
         channel = Channel(Post(self), self.model.audience, SteppedClosings(self), DEADLINE, self._moment)
@@ -245,6 +246,9 @@ class Worker:
         self.generation, self.claim, self.used = ref.generation, 0, False
         self.stay = self.model.checker.pushed.get((address(ref), ref.generation), 0)
         self.actor.begin(lambda: self.consumers[ref.queue].handle(ref))
+
+    def _chance(self) -> float:
+        return self.model.dice.number()
 
     def _moment(self) -> datetime:
         return self.model.stage.clock.moment()

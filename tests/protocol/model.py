@@ -966,7 +966,7 @@ class Model:
                     asleep, worker.suspended = dice.pick((15, 30, 120)), True
                     worker.frozen_until, worker.clock_offset = self.now + asleep, worker.clock_offset - asleep
                 self.say(
-                    f"the host of worker {worker.number} ({worker.phase}) is suspended until {worker.frozen_until:.0f}, with its clock"
+                    f"host of worker {worker.number} ({worker.phase}) is suspended until {worker.frozen_until:.0f}, with its clock"
                 )
             case "wipe":
                 self.redis = Redis(epoch=False)

@@ -67,8 +67,8 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         (
             (
                 "replay",
-                "RAISE EXCEPTION USING ERRCODE = 'NT409', MESSAGE = 'its job is in the outbox again; wait until that row has ended';",
-                "UPDATE core.dead_letters SET status = 'replayed', snapshot = NULL WHERE id = p_id; RETURN o.job_id;",
+                "RAISE EXCEPTION USING ERRCODE = 'NT409', MESSAGE = 'its job is in the outbox again; wait until that row has ended'",
+                "UPDATE core.dead_letters SET status = 'replayed', snapshot = NULL WHERE id = p_id; RETURN o.job_id",
             ),
         )
     ),
@@ -85,8 +85,8 @@ SQL_MUTATIONS: dict[str, Mutation] = {
             ),
             (
                 "pick",
-                "key_since = CASE WHEN o.state = 'claimed' AND o.request IS NOT NULL THEN coalesce(o.key_since, o.claimed_at) ELSE o.key_since END",
-                "key_since = o.key_since",
+                "THEN coalesce(o.key_since, o.claimed_at) ELSE o.key_since END",
+                "THEN o.key_since ELSE o.key_since END",
             ),
             ("end_lost", "IF o.request IS NOT NULL THEN", "IF false THEN"),
         )

@@ -38,15 +38,18 @@ Address = tuple[str, str]
 # Rows, fences, pending letters, new deliveries, closings, and what handlers wrote: one statement, one snapshot.
 LOOK = """
 SELECT json_build_array(
-  (SELECT json_agg(json_build_array(job_id, queue, state, generation, attempts, ambiguous, key_number, extract(epoch FROM key_since),
-     convert_from(request, 'UTF8'), extract(epoch FROM due_at), extract(epoch FROM expires_at), sender_domain, resend_unknown)) FROM core.outbox),
+  (SELECT json_agg(json_build_array(job_id, queue, state, generation, attempts, ambiguous, key_number,
+     extract(epoch FROM key_since), convert_from(request, 'UTF8'), extract(epoch FROM due_at), extract(epoch FROM expires_at),
+     sender_domain, resend_unknown)) FROM core.outbox),
   (SELECT json_agg(json_build_array(job_id, consumer)) FROM core.processed_job),
-  (SELECT json_agg(json_build_array(id, job_id, queue, cause, outcome, attempts, extract(epoch FROM (snapshot ->> 'key_since')::timestamptz),
-     snapshot ->> 'resend_unknown') ORDER BY id) FROM core.dead_letters WHERE status = 'pending_review'),
+  (SELECT json_agg(json_build_array(id, job_id, queue, cause, outcome, attempts,
+     extract(epoch FROM (snapshot ->> 'key_since')::timestamptz), snapshot ->> 'resend_unknown') ORDER BY id)
+   FROM core.dead_letters WHERE status = 'pending_review'),
   (SELECT json_agg(json_build_array(id, job_id, queue, verdict)) FROM core.delivery WHERE id > %s),
   (SELECT json_agg(json_build_array(domain, state, extract(epoch FROM until), extract(epoch FROM transactional_until)))
-     FROM core.provider_state),
-  (SELECT json_agg(json_build_array(job_id, queue, n)) FROM (SELECT job_id, queue, count(*) AS n FROM public.booked GROUP BY 1, 2) b))
+   FROM core.provider_state),
+  (SELECT json_agg(json_build_array(job_id, queue, n))
+   FROM (SELECT job_id, queue, count(*) AS n FROM public.booked GROUP BY 1, 2) b))
 """
 PREPARE = """
 CREATE TABLE public.booked (job_id uuid NOT NULL, queue text NOT NULL);
@@ -208,9 +211,9 @@ class Stage:
         rows, fences, letters, ended, closings, booked = [part or [] for part in found[0]]
         queue_of = {consumer: queue for queue, consumer in CONSUMERS.items()}
         return Seen(
-            {(r[0], r[1]): SeenRow(*r[2:7], _at(r[7]), r[8], _time(r[9]), _time(r[10]), *r[11:]) for r in rows},
+            {(r[0], r[1]): _row(r) for r in rows},
             {(job, queue_of[consumer]) for job, consumer in fences},
-            {x[0]: SeenLetter((x[1], x[2]), *x[3:6], _at(x[6]), x[7] == "true") for x in letters},
+            {x[0]: _letter(x) for x in letters},
             [(number, (job, queue), verdict) for number, job, queue, verdict in ended],
             [(domain, state, _time(until), _time(transactional)) for domain, state, until, transactional in closings],
             {(job, queue): count for job, queue, count in booked},
@@ -272,6 +275,14 @@ def function_source(name: str) -> str:
     found = re.search(rf"^CREATE FUNCTION core\.{name}\(.*?\$\$;$", text, re.MULTILINE | re.DOTALL)
     assert found, f"the migration has no core.{name}"
     return found[0].replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION", 1)
+
+
+def _row(r: list[Any]) -> SeenRow:
+    return SeenRow(r[2], r[3], r[4], r[5], r[6], _at(r[7]), r[8], _time(r[9]), _time(r[10]), r[11], r[12])
+
+
+def _letter(x: list[Any]) -> SeenLetter:
+    return SeenLetter((x[1], x[2]), x[3], x[4], x[5], _at(x[6]), x[7] == "true")
 
 
 def _time(value: float | str) -> float:

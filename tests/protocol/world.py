@@ -1,7 +1,8 @@
-"""What the jobs of the schedules are, and how they are composed: real kinds, a real composer, a renderer that never repeats itself."""
+"""What the jobs of the schedules are, and how they are composed: real kinds and a real composer."""
 
 import itertools
 import json
+import sys
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -111,7 +112,7 @@ class Quiet(Log):
 
     def exception(self, event: str, **values: object) -> None:
         if event != "handler failed":  # that one is a fault of the schedule
-            raise Violation("unexpected exception", event)
+            raise Violation("unexpected exception", f"{event}: {sys.exc_info()[1]!r}")
 
 
 class NoPoison:

@@ -17,6 +17,7 @@ from notif.leases import Leases
 from notif.ports import LedgerPort, ProviderPort, Reference, Terms, Turn
 from notif.relay import NOBODY
 from notif.retry import RetryPolicy
+from notif.surprises import Surprises
 from tests.kit import EMAIL, Installation
 
 
@@ -32,8 +33,9 @@ class Hands:
         self._database = self.app.database(notif.servers.url("notif_worker", notif.database), pool=8, name="hands")
         self.ledger: LedgerPort = PostgresLedger(self._database)
         self.closings = Closings(PostgresClosings(self._database), self.clock)
-        self.leases = Leases(self.ledger, self.terms(), self.clock)
+        self.leases = Leases(self.ledger, self.terms().lease, self.clock)
         self.provider = provider or self.app.provider("resend")  # the SDK has one key a process
+        self.surprises = Surprises()
         self.carrier.alive()
 
     def clock(self) -> float:
@@ -79,6 +81,7 @@ class Hands:
             leases=self.leases,
             log=self.app.log,
             stopping=lambda: False,
+            surprises=self.surprises,
             chance=self.chance,
         )
         if queue in self.app.handlers:

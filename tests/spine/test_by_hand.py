@@ -49,15 +49,23 @@ def test_a_fence_lives_seven_days_at_least(notif: Installation, hands: Hands) ->
     assert notif.one(query, job) is True
 
 
-@pytest.mark.parametrize("kind", ["otp", "email.message"])
-def test_a_message_that_needs_no_template_is_frozen_by_its_claim(notif: Installation, hands: Hands, kind: str) -> None:
-    job = notif.send(
-        kind, **{"from": "shop@mail.acme.test", "to": "ann@example.test", "subject": "Hi", "text": "hello"}
-    )
+def test_a_message_that_needs_no_template_is_frozen_by_its_claim(notif: Installation, hands: Hands) -> None:
+    job = notif.send("email.message")
     (ref,) = hands.pick()
-    claimed = hands.ledger.claim(ref, hands.terms(), b"{}")
-    assert notif.one("SELECT request FROM core.outbox WHERE job_id = %s", job) == b"{}"
-    assert claimed != "gone"
+    frozen: list[bool] = []
+    real = hands.ledger
+
+    class Watching:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def freeze(self, *arguments: Any) -> bool:
+            frozen.append(True)
+            return real.freeze(*arguments)
+
+    hands.ledger = Watching()
+    assert hands.handle(ref) == "delivered"
+    assert (frozen, len(notif.mails_of(job))) == ([], 1)
 
 
 def test_expired_is_not_sent(notif: Installation, hands: Hands) -> None:
@@ -216,3 +224,22 @@ def test_a_settle_of_an_old_generation_writes_nothing(notif: Installation, hands
     hands.pick()  # its lease ran out: pushed again
     assert hands.ledger.settle(ref, claimed.generation, terms, Settlement("delivered", provider_id="x")) == "gone"  # type: ignore[union-attr]
     assert (fences(notif, job), notif.state(job)) == (0, "pushed")
+
+
+def test_ten_surprises_in_a_row_are_an_alarm(notif: Installation, hands: Hands) -> None:
+    for _ in range(10):
+        notif.send()
+    refs = hands.pick()
+    real = hands.ledger
+
+    class Broken:
+        def gate(self, *_: Any) -> Any:
+            raise ZeroDivisionError
+
+    hands.ledger = Broken()  # type: ignore[assignment]
+    assert [hands.handle(ref) for ref in refs] == ["error"] * 10
+    assert hands.surprises.trouble == "10 unexpected errors in a row, the latest ZeroDivisionError"
+    assert notif.rows("SELECT DISTINCT state, attempts FROM core.outbox") == [("pushed", 0)]
+    hands.ledger = real
+    assert hands.handle(refs[0]) == "delivered"
+    assert hands.surprises.trouble == ""

@@ -118,7 +118,7 @@ def test_g_a_redis_restored_from_an_old_copy(notif: Installation, hands: Hands) 
     assert hands.handle(ref) == "delivered"
     notif.redis.flushdb()
     for key, value in copy.items():
-        notif.redis.restore(key, 0, value)
+        notif.redis.restore(key, 0, value or b"")
     assert fetched(notif.redis, "one") == [identifier(ref)]
     assert hands.handle(ref) == "gone"
     assert len(notif.mails()) == 1

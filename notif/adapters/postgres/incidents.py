@@ -18,6 +18,10 @@ SELECT 'halt:' || provider || ':' || domain, concat_ws(' ', provider, nullif(dom
                       ELSE '; until ' || date_trunc('second', until) END, 'halt'
 FROM core.provider_state
 WHERE until > core.clock() AND (state = 'halted' OR until - since > interval '5 minutes')
+UNION ALL
+SELECT 'trouble:' || role || ':' || lane, role || ' ' || lane || ' is in trouble',
+       string_agg(host || ' ' || pid || ': ' || trouble, '; '), 'trouble'
+FROM core.process WHERE trouble <> '' AND seen_at > core.clock() - interval '15 seconds' GROUP BY role, lane
 """
 
 OPEN = """

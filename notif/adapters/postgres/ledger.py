@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from notif.adapters.postgres.database import Database
 from notif.envelope import Envelope
 from notif.errors import InvalidEnvelope
-from notif.ports import GONE, Claimed, Gated, PoisonedRow, Reference, Session, Settlement, Stop, Terms
+from notif.ports import GONE, Claimed, Gated, Held, PoisonedRow, Reference, Session, Settlement, Stop, Terms
 from notif.verdict import Delivered, Suppressed, Verdict
 
 GATE = "SELECT * FROM core.gate(%s, %s, %s, %s, %s)"
@@ -62,11 +63,14 @@ class PostgresLedger:
     def settle(self, ref: Reference, generation: int, terms: Terms, settlement: Settlement) -> str:
         return str(self._database.call(SETTLE, _settle_arguments(ref, generation, terms, settlement))[0][0])
 
-    def renew(self, claims: Sequence[tuple[Reference, int]], terms: Terms) -> set[tuple[UUID, str]]:
-        jobs = [ref.job_id for ref, _ in claims]
-        queues = [ref.queue for ref, _ in claims]
-        generations = [generation for _, generation in claims]
-        rows = self._database.call(RENEW, (jobs, queues, generations, terms.lease, terms.max_runtime))
+    def renew(self, claims: Sequence[Held], lease: timedelta) -> set[tuple[UUID, str]]:
+        columns = (
+            [held.ref.job_id for held in claims],
+            [held.ref.queue for held in claims],
+            [held.generation for held in claims],
+            [held.max_runtime for held in claims],
+        )
+        rows = self._database.call(RENEW, (*columns, lease))
         return {(row[0], row[1]) for row in rows}
 
     def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Session], Verdict]) -> Verdict | None:

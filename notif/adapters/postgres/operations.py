@@ -93,10 +93,10 @@ class PostgresProcesses:
         self._database = database
         self._since: Any = None
 
-    def beat(self, role: str, lane: str) -> None:
+    def beat(self, role: str, lane: str, trouble: str = "") -> None:
         self._since = self._since or self._database.call("SELECT now()")[0][0]
-        me = (socket.gethostname(), os.getpid(), role, lane, self._since)
-        self._database.call("SELECT core.beat(%s, %s, %s, %s, %s)", me)
+        me = (socket.gethostname(), os.getpid(), role, lane, self._since, trouble)
+        self._database.call("SELECT core.beat(%s, %s, %s, %s, %s, %s)", me)
 
     def list(self) -> list[Process]:
         rows = self._database.call(

@@ -166,5 +166,6 @@ CREATE TABLE core.process (
   lane    varchar(400) NOT NULL,
   since   timestamptz  NOT NULL,
   seen_at timestamptz  NOT NULL,
+  trouble text         NOT NULL DEFAULT '',  -- what goes wrong there again and again; told as an alert
   CONSTRAINT pk_process PRIMARY KEY (host, pid, role, lane)
 );

@@ -123,13 +123,13 @@ END $$;
 
 -- Extend the leases that are still held: moves the timer, not the generation. A row somebody has locked is passed over: it is
 -- about to move, or a handler's transaction holds it, and nobody can take it from there.
-CREATE FUNCTION core.renew(p_jobs uuid[], p_queues text[], p_generations bigint[], p_lease interval, p_max_runtime interval)
+CREATE FUNCTION core.renew(p_jobs uuid[], p_queues text[], p_generations bigint[], p_max_runtimes interval[], p_lease interval)
 RETURNS TABLE (job_id uuid, queue text) LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   UPDATE core.outbox o SET due_at = core.clock() + p_lease
   FROM (SELECT x.job_id, x.queue
-        FROM unnest(p_jobs, p_queues, p_generations) AS c(job_id, queue, generation)
+        FROM unnest(p_jobs, p_queues, p_generations, p_max_runtimes) AS c(job_id, queue, generation, max_runtime)
         JOIN core.outbox x ON x.job_id = c.job_id AND x.queue = c.queue AND x.generation = c.generation
-        WHERE x.state = 'claimed' AND core.clock() - x.claimed_at < p_max_runtime
+        WHERE x.state = 'claimed' AND core.clock() - x.claimed_at < c.max_runtime
         FOR UPDATE OF x SKIP LOCKED) held
   WHERE o.job_id = held.job_id AND o.queue = held.queue
   RETURNING o.job_id, o.queue::text

@@ -38,8 +38,9 @@ BEGIN
 END $$;
 
 -- Every process says that it is there, each 5 s.
-CREATE FUNCTION core.beat(p_host text, p_pid integer, p_role text, p_lane text, p_since timestamptz) RETURNS void
+CREATE FUNCTION core.beat(p_host text, p_pid integer, p_role text, p_lane text, p_since timestamptz, p_trouble text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  INSERT INTO core.process (host, pid, role, lane, since, seen_at) VALUES (p_host, p_pid, p_role, p_lane, p_since, core.clock())
-  ON CONFLICT (host, pid, role, lane) DO UPDATE SET since = excluded.since, seen_at = excluded.seen_at
+  INSERT INTO core.process (host, pid, role, lane, since, seen_at, trouble)
+  VALUES (p_host, p_pid, p_role, p_lane, p_since, core.clock(), p_trouble)
+  ON CONFLICT (host, pid, role, lane) DO UPDATE SET since = excluded.since, seen_at = excluded.seen_at, trouble = excluded.trouble
 $$;

@@ -36,12 +36,12 @@ GRANT EXECUTE ON FUNCTION
   core.claim(uuid, text, bigint, text, interval, interval, bytea),
   core.freeze(uuid, text, bigint, bytea),
   core.settle(uuid, text, bigint, interval, integer, text, double precision, text, text, text, text, boolean, double precision),
-  core.renew(uuid[], text[], bigint[], interval, interval),
+  core.renew(uuid[], text[], bigint[], interval[], interval),
   core.begin_work(uuid, text, bigint),
   core.bury_poison(text, text, text, uuid, bigint, bytea, text),
   core.close_provider(text, text, text, text, double precision, double precision),
   core.closings(),
-  core.beat(text, integer, text, text, timestamptz)
+  core.beat(text, integer, text, text, timestamptz, text)
   TO notif_worker;
 GRANT SELECT ON core.tenant, core.processed_job, core.delivery TO notif_worker;
 
@@ -54,7 +54,7 @@ GRANT EXECUTE ON FUNCTION
   core.resume(text, text, text[], text), core.wake_halted(text, text[]),
   core.replay(bigint, interval, boolean, text), core.discard(bigint, text, text), core.pending_letter(bigint),
   core.fence(uuid, text, uuid, uuid, interval), core.clean_fences(integer), core.clean_deliveries(integer),
-  core.clean_letters(interval, integer), core.clean_processes(), core.beat(text, integer, text, text, timestamptz)
+  core.clean_letters(interval, integer), core.clean_processes(), core.beat(text, integer, text, text, timestamptz, text)
   TO notif_maintenance;
 GRANT SELECT ON ALL TABLES IN SCHEMA core TO notif_maintenance;
 GRANT INSERT, UPDATE, DELETE ON core.outbox, core.dead_letters, core.incident, core.process, core.provider_state TO notif_maintenance;
