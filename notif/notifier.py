@@ -1,6 +1,6 @@
 """What product code calls: publish a job, take it back, ask where it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,18 +15,20 @@ from notif.ports import JobsPort, JobStatus, QueuePort, Session
 class Notifier:
     """Made once per process; may be used by any number of threads. Publishing needs Postgres, not Redis.
 
-    `queue` is the QueuePort behind it, for what `send` doesn't do (many jobs at once).
+    `queue` is the QueuePort behind it, for what `send` doesn't do (many jobs at once). `close` closes its connections.
     """
 
-    def __init__(self, queue: QueuePort, jobs: JobsPort, kinds: Kinds) -> None:
-        self.queue = queue
+    def __init__(
+        self, queue: QueuePort, jobs: JobsPort, kinds: Kinds, *, close: Callable[[], None] = lambda: None
+    ) -> None:
+        self.queue, self.close = queue, close
         self._jobs, self._kinds = jobs, kinds
 
     @classmethod
     def from_settings(cls, environ: Mapping[str, str] | None = None) -> "Notifier":
         """Read environment and configuration; connects at the first call. Raises ConfigurationError."""
         app = App.from_settings(environ)
-        return cls(app.queue, app.queue, app.kinds)
+        return cls(app.queue, app.queue, app.kinds, close=app.close)
 
     def send(  # noqa: PLR0913 - the fields of a job, all named
         self,

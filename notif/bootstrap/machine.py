@@ -22,7 +22,7 @@ from notif.bootstrap.crew import Crew
 from notif.bootstrap.environments import Environments
 from notif.bootstrap.running import Claim, Running
 from notif.bootstrap.servers import Servers
-from notif.errors import Unavailable
+from notif.errors import ConfigurationError, Unavailable
 from notif.settings import Settings
 from notif.supervisor import Role
 
@@ -67,6 +67,8 @@ class Machine:
     ) -> None:
         self._environ = dict(environ or {})
         self._given = Settings.from_environment(self._environ)
+        if self._given.resend_api_url and not self._given.resend_api_key:
+            raise ConfigurationError("RESEND_API_URL: is set without RESEND_API_KEY; set both, or none for the sandbox")
         app = App.from_settings(self._environ)
         self.config = app.config
         self.unread = [

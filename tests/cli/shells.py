@@ -56,14 +56,20 @@ class Up:
         with self.out.open("ab") as out, self.err.open("ab") as err:
             self.process = subprocess.Popen([*NOTIF, "up"], env=dict(env), stdout=out, stderr=err, cwd=ROOT)
         try:
-            self.running: Running = eventually(self._ready, within=90, what="notif up is ready")
+            eventually(self._ready, within=90, what="notif up is ready")
         except BaseException:
             self.stop()
             raise
 
-    def _ready(self) -> Running | None:
+    @property
+    def running(self) -> Running:
+        found = find_running(self.folder)
+        assert found, self.err.read_text()
+        return found
+
+    def _ready(self) -> bool:
         assert self.process.poll() is None, self.err.read_text()
-        return find_running(self.folder)
+        return find_running(self.folder) is not None
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Its exit code."""

@@ -39,7 +39,7 @@ from notif.retry import RetryPolicy
 from notif.verdict import Answer, Delivered, Verdict
 from tests.protocol.actors import Actor, Killed
 from tests.protocol.checker import By
-from tests.protocol.model import ATTEMPTS, DEADLINE, KEY_LIFETIME
+from tests.protocol.model import ATTEMPTS, DEADLINE, KEY_LIFETIME, LEASE
 from tests.protocol.stage import CONSUMERS, LEDGER, MAIL_QUEUES, QUEUES, Address
 from tests.protocol.world import PROVIDER, NoPoison, Quiet, frozen, kinds
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def terms(queue: str, keyed: bool) -> Terms:
     provider = PROVIDER if queue in MAIL_QUEUES else None
     lifetime = timedelta(seconds=KEY_LIFETIME) if keyed and provider else None
-    return Terms(queue, CONSUMERS[queue], provider, lifetime, attempts=ATTEMPTS)
+    return Terms(queue, CONSUMERS[queue], provider, lifetime, timedelta(seconds=LEASE), ATTEMPTS)
 
 
 def address(ref: Reference) -> Address:
@@ -152,8 +152,8 @@ class WatchedClosings:
 class SteppedLeases(Leases):
     """The real one; broken on purpose where the schedule says so."""
 
-    def __init__(self, worker: "Worker", ledger: LedgerPort, lease: timedelta) -> None:
-        super().__init__(ledger, lease, worker.clock)
+    def __init__(self, worker: "Worker", ledger: LedgerPort) -> None:
+        super().__init__(ledger, timedelta(seconds=LEASE), worker.clock)
         self._worker = worker
 
     def left(self, ref: Reference) -> float:
@@ -215,7 +215,7 @@ class Worker:
         self.broker = self.model.stage.brokers[self.number]
         self.broker.broker_id = f"worker{self.number}.{self.model.next_process()}"
         ledger = SteppedLedger(self)
-        self.leases = SteppedLeases(self, ledger, terms(LEDGER, self.model.settings.keyed).lease)
+        self.leases = SteppedLeases(self, ledger)
         desk = Desk(
             ledger=ledger,
             poison=NoPoison(),

@@ -67,8 +67,9 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         (
             (
                 "replay",
-                "RAISE EXCEPTION USING ERRCODE = 'NT409', MESSAGE = 'its job is in the outbox again; wait until that row has ended'",
-                "UPDATE core.dead_letters SET status = 'replayed', snapshot = NULL WHERE id = p_id; RETURN o.job_id",
+                "PERFORM 1 FROM core.outbox x WHERE x.job_id = o.job_id AND x.queue = o.queue;",
+                "PERFORM 1 FROM core.outbox x WHERE x.job_id = o.job_id AND x.queue = o.queue; IF FOUND THEN "
+                "UPDATE core.dead_letters SET status = 'replayed', snapshot = NULL WHERE id = p_id; RETURN o.job_id; END IF;",
             ),
         )
     ),

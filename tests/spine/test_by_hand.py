@@ -3,8 +3,6 @@
 import uuid
 from typing import Any
 
-import pytest
-
 from notif.ports import Settlement
 from tests.kit import EMAIL, Installation
 from tests.spine.hands import Hands

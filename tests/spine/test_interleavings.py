@@ -307,4 +307,4 @@ def test_the_answer_is_a_value(notif: Installation, hands: Hands) -> None:
     message = hands.app.composer.message(hands.app.kinds.get("order.shipped"), notif.envelope().data)
     answer: Answer = provider.send(provider.build(message, uuid.uuid4()), "key", 1.0)
     assert isinstance(answer, Accepted)
-    eventually(lambda: notif.mails())
+    eventually(notif.mails)

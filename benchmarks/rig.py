@@ -1,0 +1,175 @@
+"""One installation for all benchmarks: every server and role a process of its own, as in production; thrown away at the end."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+import psycopg
+import redis
+
+from benchmarks.report import Row
+from notif.bootstrap import App
+from notif.bootstrap.machine import Machine
+from notif.envelope import Envelope
+from notif.errors import Unavailable
+from notif.ports import Publication, Tenant
+from notif.sandbox import SandboxClient
+from notif.settings import SINGLE_CELL
+
+ROOT = Path(__file__).parent.parent
+CONFIG = Path(__file__).parent / "config.yaml"
+QUEUE = "notif.email.transactional"
+WORKER, MARKETING = f"worker:{QUEUE}", "worker:notif.email.marketing"
+MESSAGE = {
+    "from": "Acme <hello@mail.acme.test>",
+    "to": ["ann@example.test"],
+    "subject": "Your parcel has left",
+    "text": "Hello Ann, order A-1 is on its way.",
+}
+ORDER = {"email": "ann@example.test", "name": "Ann", "order_number": "A-1", "carrier": "DHL"}
+DATA: dict[str, dict[str, Any]] = {"email.message": MESSAGE, "order.shipped": ORDER}
+PATIENCE = 120.0
+"""Seconds anything may take before the benchmark is given up."""
+
+
+class Rig:
+    """Servers with a kept data folder, so that Postgres syncs to disk as in production; no role runs until `start`."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="notif-bench-"))
+        given = {name: os.environ[name] for name in ("NOTIF_PG_BIN", "NOTIF_VALKEY_BIN") if name in os.environ}
+        self.machine = Machine(self._folder / "data", {"NOTIF_CONFIG": str(CONFIG), **given}, roles=[])
+
+    def __enter__(self) -> Self:
+        try:
+            self.machine.start()
+            self.sandbox = SandboxClient(self.machine.sandbox_url)
+            self.app = App.from_settings(self.machine.operator_env)
+            self._admin = psycopg.connect(self.admin_url("notif"), autocommit=True)
+            # From another database, so that looking is not counted.
+            self._watcher = psycopg.connect(self.admin_url("postgres"), autocommit=True)
+            self.redis: redis.Redis = redis.Redis.from_url(self.redis_url)
+            self.tenants = [uuid4() for _ in range(100)]
+            for number, tenant in enumerate(self.tenants):
+                self.app.tenants.add(Tenant(tenant, f"Tenant {number}", "UTC", "standard", SINGLE_CELL, True))
+        except BaseException:
+            self.machine.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.app.close()
+        self._admin.close()
+        self._watcher.close()
+        self.redis.close()
+        self.machine.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # ---- where things are
+    def admin_url(self, database: str) -> str:
+        assert self.machine.servers.postgres
+        return self.machine.servers.postgres.url_for("postgres", self.machine.servers.postgres.password, database)
+
+    @property
+    def redis_url(self) -> str:
+        assert self.machine.servers.valkey
+        return self.machine.servers.valkey.url
+
+    @property
+    def postgres_log(self) -> Path:
+        assert self.machine.servers.postgres
+        return self.machine.servers.postgres.directory / "log"
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Roles, sandbox and servers."""
+        assert self.machine.servers.postgres and self.machine.servers.valkey
+        servers = {"postgres": self.machine.servers.postgres.pid, "valkey": self.machine.servers.valkey.pid}
+        return {**self.machine.pids, **servers}
+
+    def process_env(self, **more: str) -> dict[str, str]:
+        """For a process that is none of notif's roles."""
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        return {**kept, "PYTHONPATH": str(ROOT), **more}
+
+    def redis_parts(self) -> tuple[str, int, str]:
+        parts = urlsplit(self.redis_url)
+        assert parts.hostname and parts.port and parts.password
+        return parts.hostname, parts.port, parts.password
+
+    # ---- run
+    def start(self, *roles: str) -> None:
+        self.machine.start_roles(roles)
+
+    def stop(self, *roles: str) -> None:
+        self.machine.stop_roles(roles)
+
+    # ---- publish
+    def jobs(self, count: int, kind: str) -> list[Publication]:
+        """In turn for ten tenants, or more if `count` is large."""
+        queues = self.app.kinds.get(kind).all_queues
+        tenants = self.tenants[: max(10, min(100, count // 100))]
+        return [
+            Publication(queues, Envelope.new(tenants[n % len(tenants)], kind, DATA[kind])) for n in range(count)
+        ]  # fmt: skip
+
+    # ---- look
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """As the administrator, in notif's database."""
+        return _rows(self._admin, query, parameters)
+
+    def watch(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """As the administrator, from another database."""
+        return _rows(self._watcher, query, parameters)
+
+    def waiting(self) -> int:
+        return int(self.rows("SELECT count(*) FROM core.outbox")[0][0])
+
+    def empty(self) -> None:
+        """Nothing is waiting, and nothing arrived."""
+        self.rows("TRUNCATE core.outbox")
+        self.sandbox.reset()
+
+    def facts(self) -> dict[str, object]:
+        """The servers, and what durability costs here."""
+        settings = ("fsync", "synchronous_commit", "full_page_writes", "server_version")
+        shown = {name: self.rows(f"SHOW {name}")[0][0] for name in settings}
+        append = self.redis.config_get("append*")
+        return {
+            "postgres": f"{shown.pop('server_version').split()[0]} ({', '.join(f'{k} {v}' for k, v in shown.items())})",
+            "valkey": f"appendonly {append['appendonly']}, appendfsync {append['appendfsync']}",
+            "one commit ms": round(self._commit_cost() * 1000, 2),
+        }
+
+    def _commit_cost(self, count: int = 50) -> float:
+        self.rows("CREATE SCHEMA IF NOT EXISTS bench")
+        self.rows("CREATE TABLE IF NOT EXISTS bench.row (n integer)")
+        started = time.perf_counter()
+        for n in range(count):
+            self.rows("INSERT INTO bench.row VALUES (%s)", (n,))
+        return (time.perf_counter() - started) / count
+
+
+def until(look: Callable[[], bool], what: str, every: float = 0.02) -> None:
+    """Raises Unavailable after two minutes."""
+    end = time.monotonic() + PATIENCE
+    while not look():
+        if time.monotonic() > end:
+            raise Unavailable(f"not within {PATIENCE:g} s: {what}")
+        time.sleep(every)
+
+
+def named(row: Row, keys: Iterable[str]) -> Row:
+    """Only these keys, in this order."""
+    return {key: row[key] for key in keys}
+
+
+def _rows(connection: "psycopg.Connection[Any]", query: str, parameters: Sequence[Any]) -> list[Any]:
+    cursor = connection.execute(query.encode(), parameters or None)
+    return cursor.fetchall() if cursor.description else []
