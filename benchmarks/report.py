@@ -84,7 +84,11 @@ def progress(name: str, steps: int) -> Iterator[Step]:
 def machine_facts() -> dict[str, object]:
     """What the figures depend on and the code doesn't."""
     cpu = next(
-        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
         platform.machine(),
     )
     load = os.getloadavg()[0]

@@ -4,16 +4,15 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 import redis
 
-from benchmarks.report import Row
 from notif.bootstrap import App
 from notif.bootstrap.machine import Machine
 from notif.envelope import Envelope
@@ -89,7 +88,8 @@ class Rig:
     @property
     def pids(self) -> dict[str, int]:
         """Roles, sandbox and servers."""
-        assert self.machine.servers.postgres and self.machine.servers.valkey
+        assert self.machine.servers.postgres
+        assert self.machine.servers.valkey
         servers = {"postgres": self.machine.servers.postgres.pid, "valkey": self.machine.servers.valkey.pid}
         return {**self.machine.pids, **servers}
 
@@ -100,7 +100,9 @@ class Rig:
 
     def redis_parts(self) -> tuple[str, int, str]:
         parts = urlsplit(self.redis_url)
-        assert parts.hostname and parts.port and parts.password
+        assert parts.hostname
+        assert parts.port
+        assert parts.password
         return parts.hostname, parts.port, parts.password
 
     # ---- run
@@ -163,11 +165,6 @@ def until(look: Callable[[], bool], what: str, every: float = 0.02) -> None:
         if time.monotonic() > end:
             raise Unavailable(f"not within {PATIENCE:g} s: {what}")
         time.sleep(every)
-
-
-def named(row: Row, keys: Iterable[str]) -> Row:
-    """Only these keys, in this order."""
-    return {key: row[key] for key in keys}
 
 
 def _rows(connection: "psycopg.Connection[Any]", query: str, parameters: Sequence[Any]) -> list[Any]:

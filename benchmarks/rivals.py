@@ -6,22 +6,16 @@ tenant's turn, pause, expiry, dead letter or history. Their fence alone is as ou
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import dramatiq
-import requests  # type: ignore[import-untyped]
+import requests
 import resend
 from dramatiq.brokers.redis import RedisBroker
-from requests.adapters import HTTPAdapter  # type: ignore[import-untyped]
+from requests.adapters import HTTPAdapter
 from resend.http_client import HTTPClient
 from sqlalchemy import create_engine, text
 
-FENCE = """
-CREATE SCHEMA IF NOT EXISTS bench;
-CREATE TABLE IF NOT EXISTS bench.fence (
-  job_id uuid NOT NULL, consumer varchar(80) NOT NULL, tenant_id uuid NOT NULL, processed_at timestamptz NOT NULL DEFAULT now(),
-  PRIMARY KEY (job_id, consumer))
-"""
 THREADS = 8
 
 
@@ -41,7 +35,8 @@ class Pooled(HTTPClient):
         files: dict[str, Any] | None = None,
         data: dict[str, str] | None = None,
     ) -> tuple[bytes, int, Mapping[str, str]]:
-        response = self._session.request(method, url, headers=headers, json=json, files=files, data=data, timeout=30)
+        del files, data
+        response = self._session.request(method, url, headers=headers, json=cast(Any, json), timeout=30)
         return response.content, response.status_code, response.headers
 
 
@@ -66,6 +61,8 @@ def noop(job_id: str, tenant_id: str, message: dict[str, Any]) -> None:
 @dramatiq.actor(queue_name="email")
 def email(job_id: str, tenant_id: str, message: resend.Emails.SendParams) -> None:
     with engine.begin() as connection:
-        insert = text("INSERT INTO bench.fence (job_id, consumer, tenant_id) VALUES (:job, 'email', :tenant) ON CONFLICT DO NOTHING")
+        insert = text(
+            "INSERT INTO bench.fence (job_id, consumer, tenant_id) VALUES (:job, 'email', :tenant) ON CONFLICT DO NOTHING"
+        )
         if connection.execute(insert, {"job": job_id, "tenant": tenant_id}).rowcount:
             resend.Emails.send(message, {"idempotency_key": job_id})

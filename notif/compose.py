@@ -21,6 +21,8 @@ _sender: TypeAdapter[str] = TypeAdapter(Address)
 class Composer:
     """Makes e-mail messages; keeps to `delivery`, so that a staging system doesn't write to real people.
 
+    `parsed` is a kind's data as its model, by `Kind.parse`: validated once, for everything that is asked of it.
+
     Everything here raises InvalidEnvelope, naming the field, when the data doesn't fit its kind.
     """
 
@@ -28,37 +30,29 @@ class Composer:
         self._renderer = renderer
         self._delivery = delivery
 
-    def check(self, kind: Kind, envelope: Envelope) -> None:
-        """All that can be known at publish: model, addresses, tags and, by a rendering thrown away, the template."""
+    def check(self, kind: Kind, envelope: Envelope) -> str:
+        """All that can be known at publish: model, addresses, tags and, by a rendering thrown away, the template.
+
+        Answers the domain the message is sent from; empty for a kind without channels.
+        """
         parsed = kind.parse(envelope.data)
-        if kind.channels:
-            self._composed(kind, parsed)
+        return domain_of(self._composed(kind, parsed).sender) if kind.channels else ""
 
-    def message(self, kind: Kind, data: dict[str, Any]) -> EmailMessage:
+    def message(self, kind: Kind, parsed: BaseModel) -> EmailMessage:
         """The message, rendered, and redirected if `delivery.redirect_to` says so."""
-        return self._redirected(self._composed(kind, kind.parse(data)))
+        return self._redirected(self._composed(kind, parsed))
 
-    def recipients(self, kind: Kind, data: dict[str, Any]) -> tuple[str, ...]:
+    def recipients(self, kind: Kind, parsed: BaseModel) -> tuple[str, ...]:
         """Everybody the message would really go to (to, cc, bcc), after a redirect; renders nothing."""
         if self._delivery.redirect_to:
             return (self._delivery.redirect_to,)
-        parsed = kind.parse(data)
         return _to(kind, parsed) if kind.template else _as_message(parsed).recipients
 
-    def allowed(self, kind: Kind, data: dict[str, Any]) -> bool:
+    def allowed(self, kind: Kind, parsed: BaseModel) -> bool:
         """Whether `delivery.only` covers every recipient; renders nothing."""
         if not self._delivery.only:
             return True
-        return all(self._delivery.covers(recipient) for recipient in self.recipients(kind, data))
-
-    def sender_domain(self, kind: Kind, data: dict[str, Any]) -> str:
-        """The domain a message of this kind is sent from, in lower case; renders nothing."""
-        if kind.sender:
-            return domain_of(kind.sender)
-        try:
-            return domain_of(_sender.validate_python(data.get("from")))
-        except ValidationError as error:
-            raise InvalidEnvelope(f"data of {kind.name!r}: from: {_why(error)}") from None
+        return all(self._delivery.covers(recipient) for recipient in self.recipients(kind, parsed))
 
     def _composed(self, kind: Kind, parsed: BaseModel) -> EmailMessage:
         if kind.template is None:

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import assert_never
+
+from pydantic import BaseModel
 
 from notif.closings import Closings, halt, quota, seconds_left, throttle
 from notif.compose import Composer
@@ -49,23 +52,22 @@ class Deliverer(Consumer):
         self._channel = channel
 
     def admit(self, ref: Reference, gated: Gated, kind: Kind) -> str:
-        data = gated.envelope.data
-        request = gated.request
+        request, render = gated.request, None
         if request is None:
-            kind.parse(data)  # before the claim: what does not fit is no failed attempt
-            if not self._channel.composer.allowed(kind, data):
+            composer, parsed = self._channel.composer, kind.parse(gated.envelope.data)
+            if not composer.allowed(kind, parsed):
                 return self.settle(ref, ref.generation, Settlement("suppressed", error="not covered by delivery.only"))
+            render = partial(self._rendered, ref, kind, parsed)
             if kind.template is None:  # needs no rendering: frozen by the claim itself
-                request = self._channel.provider.build(self._channel.composer.message(kind, data), ref.job_id)
-        domain = self._channel.composer.sender_domain(kind, data)
-        refused = self._permit(domain)
+                request = render()
+        refused = self._permit(gated.sender_domain)
         if refused:
             return self.settle(ref, ref.generation, waiting(refused))
         claimed = self.claim(ref, kind, request)
         if isinstance(claimed, Stop):
             return self.stop(ref, ref.generation, claimed)
         try:
-            return self._claimed(ref, claimed, gated, kind)
+            return self._claimed(ref, claimed, gated.sender_domain, render)
         finally:
             self.desk.leases.drop(ref)
 
@@ -73,13 +75,14 @@ class Deliverer(Consumer):
         """Leave for one request, now. Until the lanes come it asks `core.provider_state` alone."""
         return self._channel.closings.against(self._channel.provider.name, self.terms.queue, domain)
 
-    def _claimed(self, ref: Reference, claimed: Claimed, gated: Gated, kind: Kind) -> str:
+    def _claimed(self, ref: Reference, claimed: Claimed, domain: str, render: Callable[[], bytes] | None) -> str:
         request = claimed.request
         try:
-            request = request or self._frozen(ref, claimed, gated, kind)
+            if request is None and render is not None:
+                request = self._frozen(ref, claimed, render())
             if request is None:
                 return "gone"
-            refused = self._last_look(ref, self._channel.composer.sender_domain(kind, gated.envelope.data))
+            refused = self._last_look(ref, domain)
         except Unavailable as error:
             refused = Settlement("deferred", wait=1.0, error=f"not started: {error}", refund=True)
         except InvalidEnvelope as error:
@@ -100,10 +103,11 @@ class Deliverer(Consumer):
             self.desk.log.exception("unexpected in the call", job_id=str(ref.job_id), queue=ref.queue)
             return Unclear(f"{type(error).__name__} in the call")
 
-    def _frozen(self, ref: Reference, claimed: Claimed, gated: Gated, kind: Kind) -> bytes | None:
-        """Render with the permit in hand, freeze: one commit more, the first time only. None: the claim is gone."""
-        message = self._channel.composer.message(kind, gated.envelope.data)
-        request = self._channel.provider.build(message, ref.job_id)
+    def _rendered(self, ref: Reference, kind: Kind, parsed: BaseModel) -> bytes:
+        return self._channel.provider.build(self._channel.composer.message(kind, parsed), ref.job_id)
+
+    def _frozen(self, ref: Reference, claimed: Claimed, request: bytes) -> bytes | None:
+        """With the permit in hand: one commit more, the first time only. None: the claim is gone."""
         return request if self.desk.ledger.freeze(ref, claimed.generation, request) else None
 
     def _last_look(self, ref: Reference, domain: str) -> Settlement | None:

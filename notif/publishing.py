@@ -37,12 +37,12 @@ class Checker:
                 raise UnknownQueue(f"queue: {queue!r} is not configured; {nearest(queue, self._consumers)}")
             kind.check_queue(queue)
         job.envelope.encoded(self._limit)
-        self._composer.check(kind, job.envelope)
+        sender_domain = self._composer.check(kind, job.envelope)
         run_at = self._run_at(job.run_at)
         common = {
             **job.envelope.fields(),
             "schema_hash": kind.schema_hash,
-            "sender_domain": self._composer.sender_domain(kind, job.envelope.data) if kind.channels else "",
+            "sender_domain": sender_domain,
             "run_at": run_at and run_at.isoformat(),
             "max_age": kind.age and _seconds(kind.age),
             "expiry": kind.expiry,

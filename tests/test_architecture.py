@@ -43,7 +43,7 @@ VENDORS = {
     "sqlalchemy": ("notif/adapters/postgres", "notif/adapters/alembic.py"),
     "structlog": ("notif/bootstrap/log.py",),
     "typer": ("notif/cli",),
-    "yaml": ("notif/config/load.py",),
+    "yaml": ("notif/config/load.py", "notif/cli/config.py"),
 }
 """Who may import what; those without an adapter are ADR 0021's."""
 CLOCK_READERS = {("notif/envelope.py", "new_job_id"): "ADR 0020"}

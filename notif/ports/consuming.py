@@ -41,6 +41,7 @@ class Gated:
 
     envelope: Envelope
     schema_hash: str
+    sender_domain: str
     request: bytes | None
     attempts: int
     unknown_seconds: float

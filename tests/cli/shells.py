@@ -69,7 +69,7 @@ class Up:
 
     def _ready(self) -> bool:
         assert self.process.poll() is None, self.err.read_text()
-        return find_running(self.folder) is not None
+        return find_running(self.folder) is not None and "stop with Ctrl-C" in self.out.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Its exit code."""

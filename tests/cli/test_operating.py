@@ -178,11 +178,11 @@ def test_what_can_not_be_published_is_refused(options: list[str], sentence: str,
     assert done.err.count("\n") == 1
 
 
-def test_data_may_come_from_a_file_or_standard_input(up: Up, tenant: str, tmp_path: Path) -> None:
+def test_data_may_come_from_a_file_or_standard_input(up: Up, notif_: Shell, tenant: str, tmp_path: Path) -> None:
     file = tmp_path / "mail.json"
     file.write_text(json.dumps(MAIL))
     common = ("send", "--tenant", tenant, "--kind", "email.message", "--in", "1h", "--json")
-    from_file = command(*common, "--data", f"@{file}", env=bare(up.folder))
+    from_file = notif_(*common, "--data", f"@{file}")
     from_stdin = command(*common, "--data", "@-", env=bare(up.folder), stdin=json.dumps(MAIL))
     for done in (from_file, from_stdin):
         envelope = json.loads(done.out)

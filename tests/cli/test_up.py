@@ -19,7 +19,7 @@ from notif.bootstrap.machine import Machine
 from notif.errors import ConfigurationError, NotFound
 from notif.sandbox import SandboxClient
 from notif.settings import Settings
-from tests.cli.shells import NOTIF, Up, bare, command
+from tests.cli.shells import NOTIF, Shell, Up, bare, command
 from tests.kit import ROOT, eventually
 from tests.processes import alive
 from tests.servers import Servers
@@ -76,35 +76,33 @@ def around(trap: Trap) -> dict[str, str]:
     }
 
 
-def pids(folder: Path) -> dict[str, int]:
-    found = json.loads(command("ps", "--json", env=bare(folder)).out)
+def pids(shell: Shell, env: dict[str, str]) -> dict[str, int]:
+    found = json.loads(shell("ps", "--json", env=env).out)
     return {f"{each['role']} {each['lane']}": each["pid"] for each in found}
 
 
-def test_up_from_start_to_end(tmp_path: Path, trap: Trap) -> None:
+def test_up_from_start_to_end(tmp_path: Path, trap: Trap, shell: Shell) -> None:
     folder = tmp_path / "data"
-    shell = bare(folder)
-    up = Up(folder, {**shell, **around(trap)})
+    env = bare(folder)
+    up = Up(folder, {**env, **around(trap)})
     try:
         printed = up.out.read_text()
         assert "Resend      sandbox" in printed
         assert "nobody gets any" in printed
-        refused = command("up", env=shell)
+        refused = command("up", env=env)
         assert (refused.code, refused.out) == (1, "")
         assert refused.err == (
             f"notif: `notif up` runs on {folder} already (pid {up.process.pid}); stop it, or let NOTIF_DATA_DIR "
             "name another folder\n"
         )
 
-        tenant = command("tenants", "add", "--name", "Acme", env=shell).out.strip()
-        job = command("send", "--tenant", tenant, "--kind", "email.message", "--data", DATA, env=shell).out.strip()
-        later = command(
-            "send", "--tenant", tenant, "--kind", "otp", "--data", DATA, "--in", "1h", env=shell
-        ).out.strip()
+        tenant = shell("tenants", "add", "--name", "Acme", env=env).out.strip()
+        job = shell("send", "--tenant", tenant, "--kind", "email.message", "--data", DATA, env=env).out.strip()
+        later = shell("send", "--tenant", tenant, "--kind", "otp", "--data", DATA, "--in", "1h", env=env).out.strip()
         mails = SandboxClient(up.running.env["RESEND_API_URL"]).wait_for_mails(1)
         assert [mail["tags"]["job"] for mail in mails] == [job]
 
-        old = pids(folder)["relay all"]
+        old = pids(shell, env)["relay all"]
         os.kill(old, signal.SIGKILL)
         eventually(lambda: "relay: started, pid" in up.err.read_text(), what="the relay is put back")
         assert "relay: killed by SIGKILL" in up.err.read_text()
@@ -113,18 +111,18 @@ def test_up_from_start_to_end(tmp_path: Path, trap: Trap) -> None:
         code = up.stop(signal.SIGINT)
     assert code == 0
     assert not (folder / "run.json").exists()
-    assert command("env", env=shell).code == 1
+    assert shell("env", env=env).code == 1
     assert trap.came == 0
 
-    again = Up(folder, shell)
+    again = Up(folder, env)
     try:
-        assert json.loads(command("explain", later, "--json", env=shell).out)["state"] == "scheduled"
+        assert json.loads(shell("explain", later, "--json", env=env).out)["state"] == "scheduled"
         assert len(SandboxClient(again.running.env["RESEND_API_URL"]).mails()) == 1
-        running = pids(folder).values()
+        running = pids(shell, env).values()
     finally:
         again.process.kill()
         again.process.wait()
-    assert command("env", env=shell).code == 1
+    assert shell("env", env=env).code == 1
     eventually(lambda: not any(alive(pid) for pid in running), what="what a killed one started ends")
 
 
@@ -243,12 +241,12 @@ def test_settings_read_as_they_were_written() -> None:
     assert Settings.from_environment(as_environment(settings)) == settings
 
 
-def test_two_upgrades_at_once_on_an_empty_database(servers: Servers, tmp_path: Path) -> None:
+def test_two_upgrades_at_once_on_an_empty_database(servers: Servers, tmp_path: Path, shell: Shell) -> None:
     name = f"empty_{os.getpid()}"
     with psycopg.connect(servers.admin_url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     env = bare(tmp_path, NOTIF_DATABASE_OWNER_URL=servers.url("notif_owner", name))
-    made = command("db", "roles", "--admin-url", servers.admin(name), env=env)
+    made = shell("db", "roles", "--admin-url", servers.admin(name), env=env)
     assert (made.code, made.out) == (0, "roles are there\n")
     assert "notif_publisher: no URL in the environment holds a password" in made.err
     assert "notif_owner" not in made.err

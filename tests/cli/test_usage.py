@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shells import NOTIF, Shell, command
+from tests.cli.shells import NOTIF, Shell
 from tests.kit import ROOT
 
 COMMANDS = [
@@ -88,8 +88,8 @@ def test_a_service_that_does_not_answer_is_one_line(shell: Shell, nowhere: dict[
     assert done.err.count("\n") == 1
 
 
-def test_debug_shows_where_and_may_stand_anywhere(nowhere: dict[str, str]) -> None:
-    quiet, loud = command("env", env=nowhere), command("env", "--debug", env=nowhere)
+def test_debug_shows_where_and_may_stand_anywhere(shell: Shell, nowhere: dict[str, str]) -> None:
+    quiet, loud = shell("env", env=nowhere), shell("env", "--debug", env=nowhere)
     assert "Traceback" not in quiet.err
     assert "Traceback" in loud.err
     assert loud.err.endswith(quiet.err)
@@ -153,5 +153,5 @@ def test_a_reader_that_goes_away_is_no_error(nowhere: dict[str, str]) -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_without_a_terminal_nothing_is_coloured(nowhere: dict[str, str]) -> None:
-    assert "\x1b" not in command("config", "--help", env=nowhere).out
+def test_without_a_terminal_nothing_is_coloured(shell: Shell, nowhere: dict[str, str]) -> None:
+    assert "\x1b" not in shell("config", "--help", env=nowhere).out

@@ -46,7 +46,7 @@ def composer(**delivery: Any) -> Composer:
 
 
 def test_a_kind_with_a_template() -> None:
-    message = composer().message(SHIPPED, ORDER)
+    message = composer().message(SHIPPED, SHIPPED.parse(ORDER))
     assert message.sender == "Acme <hello@Mail.acme.test>"
     assert message.to == ("Jo <jo@b.test>",)
     assert message.subject == "Your order 1042 is on its way"
@@ -60,13 +60,13 @@ def test_a_kind_with_a_template() -> None:
 
 
 def test_what_is_optional_may_be_left_out() -> None:
-    message = composer().message(SHIPPED, {**ORDER, "tracking_url": None})
+    message = composer().message(SHIPPED, SHIPPED.parse({**ORDER, "tracking_url": None}))
     assert message.html
     assert "Follow" not in message.html
 
 
 def test_the_data_is_the_message() -> None:
-    assert composer().message(PLAIN, MAIL_DATA) == EmailMessage.model_validate(MAIL_DATA)
+    assert composer().message(PLAIN, PLAIN.parse(MAIL_DATA)) == EmailMessage.model_validate(MAIL_DATA)
 
 
 def test_computed_fields_are_variables(tmp_path: Path) -> None:
@@ -83,7 +83,9 @@ def test_computed_fields_are_variables(tmp_path: Path) -> None:
     (tmp_path / "sum/subject.txt").write_text("{{ a }} {{ twice }}")
     (tmp_path / "sum/body.txt").write_text("t")
     kind = Kind("sum", Lane.MARKETING, Sum, channels=("email",), template="sum", sender="a@b.test")
-    message = Composer(JinjaRenderer(tmp_path), Delivery()).message(kind, {"to": ["a@b.test", "c@d.test"], "a": 2})
+    message = Composer(JinjaRenderer(tmp_path), Delivery()).message(
+        kind, kind.parse({"to": ["a@b.test", "c@d.test"], "a": 2})
+    )
     assert message.subject == "2 4"
     assert message.to == ("a@b.test", "c@d.test")
 
@@ -129,14 +131,20 @@ def test_check_of_a_kind_without_channels_asks_its_model_only() -> None:
         composer().check(kind, Envelope.new(TENANT, "points", {}))
 
 
-def test_sender_domain_and_recipients() -> None:
-    assert composer().sender_domain(SHIPPED, {}) == "mail.acme.test"
-    assert composer().sender_domain(PLAIN, MAIL_DATA) == "shop.acme.test"
-    assert composer().sender_domain(PLAIN, {"from": "a@exämple.test"}) == "xn--exmple-cua.test"
-    assert composer().recipients(SHIPPED, ORDER) == ("Jo <jo@b.test>",)
-    assert composer().recipients(PLAIN, MAIL_DATA) == ("x@b.test", "y@c.test", "z@d.test")
-    with pytest.raises(InvalidEnvelope, match=r"data of 'email.message': from: Input should be a valid string"):
-        composer().sender_domain(PLAIN, {})
+def test_publishing_learns_the_senders_domain() -> None:
+    def domain(kind: Kind, data: dict[str, Any]) -> str:
+        return composer().check(kind, Envelope.new(TENANT, kind.name, data))
+
+    assert domain(SHIPPED, ORDER) == "mail.acme.test"
+    assert domain(PLAIN, MAIL_DATA) == "shop.acme.test"
+    assert domain(PLAIN, {**MAIL_DATA, "from": "a@exämple.test"}) == "xn--exmple-cua.test"
+    with pytest.raises(InvalidEnvelope, match="from: Field required"):
+        domain(PLAIN, {name: value for name, value in MAIL_DATA.items() if name != "from"})
+
+
+def test_recipients_are_everybody() -> None:
+    assert composer().recipients(SHIPPED, SHIPPED.parse(ORDER)) == ("Jo <jo@b.test>",)
+    assert composer().recipients(PLAIN, PLAIN.parse(MAIL_DATA)) == ("x@b.test", "y@c.test", "z@d.test")
 
 
 @pytest.mark.parametrize(
@@ -150,24 +158,24 @@ def test_sender_domain_and_recipients() -> None:
     ],
 )
 def test_everybody_must_be_allowed(only: list[str], allowed: bool) -> None:
-    assert composer(only=only).allowed(PLAIN, MAIL_DATA) is allowed
+    assert composer(only=only).allowed(PLAIN, PLAIN.parse(MAIL_DATA)) is allowed
 
 
 def test_a_redirect_replaces_everybody() -> None:
     redirecting = composer(only=["@acme.test"], redirect_to="Staging <me@acme.test>")
-    message = redirecting.message(PLAIN, MAIL_DATA)
+    message = redirecting.message(PLAIN, PLAIN.parse(MAIL_DATA))
     assert message.recipients == ("Staging <me@acme.test>",)
     assert message.headers == {"X-Order": "1", "X-Notif-Redirected-For": "x@b.test, y@c.test, z@d.test"}
     assert message.subject == "Hi"
-    assert redirecting.recipients(PLAIN, MAIL_DATA) == ("Staging <me@acme.test>",)
-    assert redirecting.allowed(PLAIN, MAIL_DATA)
-    assert redirecting.message(SHIPPED, ORDER).headers == {"X-Notif-Redirected-For": "jo@b.test"}
+    assert redirecting.recipients(PLAIN, PLAIN.parse(MAIL_DATA)) == ("Staging <me@acme.test>",)
+    assert redirecting.allowed(PLAIN, PLAIN.parse(MAIL_DATA))
+    assert redirecting.message(SHIPPED, SHIPPED.parse(ORDER)).headers == {"X-Notif-Redirected-For": "jo@b.test"}
 
 
 @pytest.mark.parametrize("length", [1, 2, 18, 19, 40, 50])
 def test_the_header_of_a_redirect_fits_its_line(length: int) -> None:
     many = [f"{'u' * 40}{n}@b.test" for n in range(length)]
-    header = composer(redirect_to="me@acme.test").message(PLAIN, {**MAIL_DATA, "to": many}).headers
+    header = composer(redirect_to="me@acme.test").message(PLAIN, PLAIN.parse({**MAIL_DATA, "to": many})).headers
     text = header["X-Notif-Redirected-For"]
     assert len(text) <= 900
     named, _, more = text.partition(" and ")
@@ -183,6 +191,6 @@ def test_nothing_is_rendered_for_the_cheap_questions() -> None:
             raise AssertionError
 
     cheap = Composer(Untouchable(), Delivery.model_validate({"only": ["@b.test"]}))
-    questions: list[Callable[[Kind, dict[str, Any]], Any]] = [cheap.allowed, cheap.recipients, cheap.sender_domain]
+    questions: list[Callable[[Kind, BaseModel], Any]] = [cheap.allowed, cheap.recipients]
     for question in questions:
-        assert question(SHIPPED, ORDER)
+        assert question(SHIPPED, SHIPPED.parse(ORDER))

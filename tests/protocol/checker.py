@@ -269,6 +269,8 @@ class Checker:
             raise Violation("livelock", f"{self.name(address)} is raised more often than it can move")
         if after.state == "halted":
             life.slot = after.due_at
+            if life.slot <= self.now:
+                raise Violation("livelock", f"{self.name(address)} is halted until a moment that has passed")
             return
         if after.state != "pushed":
             raise Violation("moved by somebody who may not", f"{self.name(address)}: the relay made it {after.state}")

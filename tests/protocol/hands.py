@@ -39,9 +39,10 @@ from notif.retry import RetryPolicy
 from notif.verdict import Answer, Delivered, Verdict
 from tests.protocol.actors import Actor, Killed
 from tests.protocol.checker import By
+from tests.protocol.doubles import NoPoison, Quiet
 from tests.protocol.model import ATTEMPTS, DEADLINE, KEY_LIFETIME, LEASE
 from tests.protocol.stage import CONSUMERS, LEDGER, MAIL_QUEUES, QUEUES, Address
-from tests.protocol.world import PROVIDER, NoPoison, Quiet, frozen, kinds
+from tests.protocol.world import PROVIDER, frozen, kinds
 
 if TYPE_CHECKING:
     from tests.protocol.driver import RealModel

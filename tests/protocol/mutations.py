@@ -62,7 +62,9 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         (("settle_gate", "PERFORM core.finish(o, 'duplicate', p_reason, '');", "RETURN 'unchanged';"),)
     ),
     "duplicate_writes_fence": Mutation((("finish", "IF p_verdict <> 'duplicate' THEN", "IF true THEN"),)),
-    "discard_without_fence": Mutation((("discard", "IF l.job_id IS NOT NULL THEN", "IF false THEN"),)),
+    "discard_without_fence": Mutation(
+        (("discard", "IF l.job_id IS NOT NULL AND l.cause <> 'foreign' THEN", "IF false THEN"),)
+    ),
     "replay_beside_row": Mutation(
         (
             (
@@ -138,6 +140,7 @@ SQL_MUTATIONS: dict[str, Mutation] = {
     ),
     "retry_ignores_attempts": Mutation((("settle", "ELSIF o.attempts >= p_max_attempts THEN", "ELSIF false THEN"),)),
     "lost_worker_ignores_attempts": Mutation((("end_lost", "x.attempts >= p_max_attempts OR", ""),)),
+    "halt_outlives_expiry": Mutation((("pick", "WHEN v_domains AND l.expires_at > v_now", "WHEN v_domains"),)),
     "expiry_ignored": Mutation((("obstacle", "WHERE o.expires_at < core.clock()", "WHERE false"),)),
 }
 DRIVER_MUTATIONS: dict[str, Mutation] = {

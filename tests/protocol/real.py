@@ -24,7 +24,6 @@ from tests.protocol.driver import RealModel
 from tests.protocol.model import AMENDMENTS, FAULTS, Event, Settings, Violation, schedule, shrink
 from tests.protocol.mutations import MUTATIONS
 from tests.protocol.stage import Stage
-from tests.protocol.world import NoPoison, Quiet
 
 Found = tuple[int, str]
 """A seed, and the invariant that it broke."""
@@ -76,9 +75,8 @@ def show(stage: Stage, settings: Settings, seed: int) -> None:
 _stage: list[Stage] = []
 
 
-def _enter(servers: real.Servers) -> None:
-    number = multiprocessing.current_process()._identity[0]
-    _stage.append(Stage(servers, Quiet(), NoPoison(), redis_database=number))
+def _enter(servers: real.Servers, free: "multiprocessing.SimpleQueue[tuple[str, int]]") -> None:
+    _stage.append(Stage(servers, *free.get()))
 
 
 def _block(block: tuple[bool, Sequence[int]]) -> tuple[bool, list[Found], int]:
@@ -108,7 +106,11 @@ def main() -> int:
     kinds = [keyed for keyed in (True, False) if options.provider in ("both", "keyed" if keyed else "keyless")]
     seeds = range(options.seed, options.seed + options.runs)
     with real.running() as servers:
-        pool = multiprocessing.get_context("fork").Pool(options.processes, _enter, (servers,))
+        fork = multiprocessing.get_context("fork")
+        free = fork.SimpleQueue()
+        for number in range(1, options.processes + 1):
+            free.put((real.new_database(servers), number))
+        pool = fork.Pool(options.processes, _enter, (servers, free))
         with pool:
             if options.mutate:
                 names = list(MUTATIONS) if options.mutate == "all" else [options.mutate]
@@ -118,7 +120,7 @@ def main() -> int:
                     pool, [(k, seeds[at : at + 10]) for at in range(0, len(seeds), 10) for k in kinds]
                 )
         if seen:
-            stage = Stage(servers, Quiet(), NoPoison())
+            stage = Stage(servers, real.new_database(servers))
             for mutation, keyed, seed in seen[:5]:
                 show(stage, settings_for(mutation, keyed), seed)
             stage.close()

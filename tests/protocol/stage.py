@@ -19,13 +19,13 @@ from notif.adapters.alembic import SCRIPTS
 from notif.adapters.dramatiq_worker import NotifBroker
 from notif.adapters.postgres.database import Database
 from notif.adapters.redis_carrier import NAMESPACE, RedisCarrier, encode
-from notif.ports import Log, PoisonPort, Reference
-from tests.servers import Servers, new_database
+from notif.ports import Reference
+from tests.protocol.doubles import NoPoison, Quiet
+from tests.servers import Servers
 
 SQL = SCRIPTS / "sql" / "0001"
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 """What the schedules call second 0."""
-REDIS_DATABASE = 7
 WORKERS = 3
 TENANTS = (UUID(int=0xA), UUID(int=0xB))
 MAIL_QUEUES = ("notif.email.transactional", "notif.email.marketing")
@@ -159,8 +159,7 @@ class NamelessCarrier(RedisCarrier):
 class Stage:
     """One database and one Redis for a whole run; `reset` empties them between two schedules."""
 
-    def __init__(self, servers: Servers, log: Log, poison: PoisonPort, redis_database: int = 0) -> None:
-        database = new_database(servers)
+    def __init__(self, servers: Servers, database: str, redis_database: int = 7) -> None:
         with psycopg.connect(servers.admin(database), autocommit=True) as admin:
             admin.execute(PREPARE)
         self.clock = Clock()
@@ -174,9 +173,8 @@ class Stage:
             ClockedDatabase(servers.url(role, database), self.clock)
             for role in ("notif_publisher", "notif_worker", "notif_maintenance")
         )
-        self.redis_url = urlsplit(servers.redis_url)._replace(path=f"/{redis_database or REDIS_DATABASE}").geturl()
+        self.redis_url = urlsplit(servers.redis_url)._replace(path=f"/{redis_database}").geturl()
         self.redis = redis.Redis.from_url(self.redis_url)
-        self._log, self._poison = log, poison
         self.carrier, self.nameless = RedisCarrier(self.redis_url), NamelessCarrier(self.redis_url)
         self.brokers = [self._broker() for _ in range(WORKERS)]
         self.reaper = self._broker()
@@ -184,7 +182,7 @@ class Stage:
     def _broker(self) -> NotifBroker:
         """A worker process' connection to Redis, with an id of its own."""
         made = NotifBroker(
-            self.redis_url, consumers=CONSUMERS, poison=self._poison, healthy=lambda: True, log=self._log, middleware=[]
+            self.redis_url, consumers=CONSUMERS, poison=NoPoison(), healthy=lambda: True, log=Quiet(), middleware=[]
         )
         for queue in QUEUES:
             made.declare_queue(queue)

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -16,8 +15,6 @@ from notif.envelope import Envelope, uuid7
 from notif.kinds import Kind, Kinds
 from notif.lanes import Lane
 from notif.messages import EmailMessage
-from notif.ports import Log, Reference
-from tests.protocol.model import Violation
 from tests.protocol.stage import LEDGER, TENANTS
 
 PROVIDER = "post"
@@ -90,8 +87,8 @@ class Audience(Composer):
         super().__init__(Renderer(), Delivery())
         self.left: set[str] = set()
 
-    def allowed(self, kind: Kind, data: dict[str, Any]) -> bool:
-        return data["to"] not in self.left
+    def allowed(self, kind: Kind, parsed: BaseModel) -> bool:
+        return not self.left.intersection(super().recipients(kind, parsed))
 
 
 def kinds() -> Kinds:
@@ -100,23 +97,3 @@ def kinds() -> Kinds:
 
 def frozen(message: BaseModel, job: UUID) -> bytes:
     return json.dumps({"job": str(job), **message.model_dump(mode="json")}, sort_keys=True).encode()
-
-
-class Quiet(Log):
-    """Nobody reads it; an exception that the product only logs is a finding here."""
-
-    def info(self, event: str, **values: object) -> None:
-        pass
-
-    warning = error = info
-
-    def exception(self, event: str, **values: object) -> None:
-        if event != "handler failed":  # that one is a fault of the schedule
-            raise Violation("unexpected exception", f"{event}: {sys.exc_info()[1]!r}")
-
-
-class NoPoison:
-    """PoisonPort: nothing in a schedule is poison."""
-
-    def bury(self, queue: str, consumer: str, message_id: str, ref: Reference | None, raw: bytes, error: str) -> bool:
-        raise Violation("taken for poison", f"{message_id}: {error}")

@@ -303,8 +303,8 @@ def test_too_little_of_the_lease_left_starts_no_call(notif: Installation, hands:
 
 def test_the_answer_is_a_value(notif: Installation, hands: Hands) -> None:
     """The real client against the sandbox: what a call answers."""
-    provider = hands.provider
-    message = hands.app.composer.message(hands.app.kinds.get("order.shipped"), notif.envelope().data)
+    provider, kind = hands.provider, hands.app.kinds.get("order.shipped")
+    message = hands.app.composer.message(kind, kind.parse(notif.envelope().data))
     answer: Answer = provider.send(provider.build(message, uuid.uuid4()), "key", 1.0)
     assert isinstance(answer, Accepted)
     eventually(notif.mails)

@@ -43,7 +43,9 @@ class PostgresLedger:
             envelope = Envelope.parse(fields)
         except InvalidEnvelope as error:
             return PoisonedRow(str(error), json.dumps(fields, default=str, sort_keys=True).encode())
-        return Gated(envelope, row.schema_hash, row.request, row.attempts, row.unknown_seconds or 0.0)
+        return Gated(
+            envelope, row.schema_hash, row.sender_domain, row.request, row.attempts, row.unknown_seconds or 0.0
+        )
 
     def claim(self, ref: Reference, terms: Terms, request: bytes | None) -> Claimed | Stop:
         key = (ref.job_id, ref.queue, ref.generation)

@@ -118,8 +118,8 @@ CREATE TABLE core.dead_letters (
   reason         text,
   CONSTRAINT pk_dead_letters PRIMARY KEY (id)
 );
--- A pending dead letter is a fence too.
-CREATE UNIQUE INDEX uq_dead_letters_pending ON core.dead_letters (job_id, consumer) WHERE status = 'pending_review';
+-- A pending dead letter is a fence too. With the tenant: an id that is known under another one is a letter of its own.
+CREATE UNIQUE INDEX uq_dead_letters_pending ON core.dead_letters (job_id, consumer, tenant_id) WHERE status = 'pending_review';
 -- The same poison, delivered again before it was taken off Redis, is one letter.
 CREATE UNIQUE INDEX uq_dead_letters_message ON core.dead_letters (queue, message_id) WHERE message_id IS NOT NULL;
 CREATE INDEX idx_dead_letters_cause ON core.dead_letters (queue, cause) WHERE status = 'pending_review';

@@ -47,7 +47,7 @@ RETURNS TABLE (verdict text, until timestamptz, reason text) LANGUAGE sql STABLE
     WHERE NOT core.repeatable(o, p_key_lifetime)
     UNION ALL
     SELECT 5, b.verdict, b.until, b.reason FROM core.blocked(p_provider, o.queue, o.sender_domain) b
-  ) v ORDER BY v.nr LIMIT 1
+  ) v ORDER BY v.verdict <> 'duplicate', v.nr LIMIT 1  -- foreign and given up on already: it ends, another letter has no place
 $$;
 
 -- End a row: fence, delivery, row gone, in the caller's transaction. Duplicate writes no fence: there is one, or a letter.

@@ -7,22 +7,39 @@ CREATE FUNCTION core.publish(p_jobs jsonb) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := core.clock();
+  v_name text := '^[a-z0-9][a-z0-9._-]{0,79}$';
   v_bad record;
   v_new integer := 0;
   v_round integer;
 BEGIN
-  SELECT j.job_id, j.tenant_id, j.queue, j.run_at, t.id AS tenant INTO v_bad
-  FROM jsonb_to_recordset(p_jobs) AS j(job_id uuid, tenant_id uuid, queue text, data jsonb, run_at timestamptz)
-  LEFT JOIN core.tenant t ON t.id = j.tenant_id AND t.active
-  WHERE t.id IS NULL OR substr(j.job_id::text, 15, 1) <> '7' OR j.queue !~ '^[a-z0-9][a-z0-9._-]{0,79}$'
-     OR jsonb_typeof(j.data) <> 'object' OR j.run_at > v_now + interval '10 years 1 day' LIMIT 1;
-  IF FOUND AND v_bad.tenant IS NULL THEN
+  IF jsonb_typeof(p_jobs) IS DISTINCT FROM 'array' THEN
+    RAISE EXCEPTION USING ERRCODE = 'NT003', MESSAGE = 'jobs: must be a JSON array, one object per job and queue';
+  END IF;
+  SELECT b.* INTO v_bad FROM (
+    SELECT j.job_id, j.queue, j.tenant_id, CASE
+      WHEN t.id IS NULL THEN 'tenant_id'
+      WHEN (j.job_id::text ~ '^.{14}7.{4}[89ab]') IS NOT TRUE THEN 'job_id: must be a UUID of version 7'
+      WHEN (j.queue ~ v_name AND j.consumer ~ v_name) IS NOT TRUE THEN 'queue and consumer: must be names of at most 80 characters'
+      WHEN (j.kind ~ v_name) IS NOT TRUE THEN 'kind: must be a name of at most 80 characters'
+      WHEN (j.correlation_id ~ '^[!-~]{1,128}$') IS NOT TRUE THEN 'correlation_id: must be 1 to 128 printable ASCII characters'
+      WHEN (jsonb_typeof(j.data) = 'object') IS NOT TRUE THEN 'data: must be an object'
+      WHEN j.run_at !~ '([Zz]|[+-]\d\d(:?\d\d)?)$' THEN 'run_at: has no offset from UTC'  -- else it would be the session''s
+      WHEN j.run_at::timestamptz > v_now + interval '10 years 1 day' THEN 'run_at: is more than ten years ahead'
+      WHEN (j.expiry IN ('expired', 'too_late', 'never')) IS NOT TRUE THEN 'expiry: must be expired, too_late or never'
+      WHEN (length(j.schema_hash) <= 16 AND length(j.sender_domain) <= 255) IS NOT TRUE OR j.fence_ttl IS NULL
+        OR j.resend_unknown IS NULL THEN 'schema_hash, sender_domain, fence_ttl, resend_unknown: one is missing or too long'
+    END AS problem
+    FROM jsonb_to_recordset(p_jobs) AS j(job_id uuid, queue text, consumer text, tenant_id uuid, correlation_id text, kind text,
+           data jsonb, schema_hash text, sender_domain text, run_at text, expiry text, fence_ttl interval,
+           resend_unknown boolean)
+    LEFT JOIN core.tenant t ON t.id = j.tenant_id AND t.active) b
+  WHERE b.problem IS NOT NULL LIMIT 1;
+  IF FOUND AND v_bad.problem = 'tenant_id' THEN
     RAISE EXCEPTION USING ERRCODE = 'NT002', MESSAGE = coalesce(v_bad.tenant_id::text, 'null'),
       DETAIL = coalesce(core.nearest_tenant(v_bad.tenant_id), '');
   ELSIF FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = 'NT003',
-      MESSAGE = format('job %s on %s: job_id must be a UUIDv7, queue a name, data an object, run_at within ten years',
-                       v_bad.job_id, v_bad.queue);
+    RAISE EXCEPTION USING ERRCODE = 'NT003', MESSAGE = v_bad.problem,
+      DETAIL = format('job %s on %s', v_bad.job_id, v_bad.queue);
   END IF;
   -- A row that was there may end before it is compared: then it is inserted in the next round. More than three is no race.
   FOR v_round IN 1..3 LOOP

@@ -4,10 +4,10 @@
 -- One read of the row, no commit. No row: gone, or an old generation. verdict NULL: it may go on.
 CREATE FUNCTION core.gate(p_job uuid, p_queue text, p_generation bigint, p_provider text, p_key_lifetime interval)
 RETURNS TABLE (verdict text, seconds double precision, reason text, job_id uuid, tenant_id uuid, correlation_id text, kind text, data jsonb,
-  schema_hash text, request bytea, key_number integer, attempts integer, ambiguous boolean, unknown_seconds double precision)
+  schema_hash text, sender_domain text, request bytea, attempts integer, unknown_seconds double precision)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT b.verdict, core.seconds_until(b.until), b.reason, o.job_id, o.tenant_id, o.correlation_id, o.kind, o.data, o.schema_hash, o.request, o.key_number,
-         o.attempts::integer, o.ambiguous, extract(epoch FROM core.clock() - o.unknown_since)::double precision
+  SELECT b.verdict, core.seconds_until(b.until), b.reason, o.job_id, o.tenant_id, o.correlation_id, o.kind, o.data, o.schema_hash, o.sender_domain, o.request,
+         o.attempts::integer, extract(epoch FROM core.clock() - o.unknown_since)::double precision
   FROM core.outbox o
   LEFT JOIN LATERAL core.obstacle(o, p_provider, p_key_lifetime) b ON true
   WHERE o.job_id = p_job AND o.queue = p_queue AND o.generation = p_generation
@@ -70,7 +70,8 @@ BEGIN
   END IF;
   IF p_ambiguous_since IS NOT NULL THEN
     o.ambiguous := true;
-    o.key_since := coalesce(o.key_since, core.clock() - make_interval(secs => p_ambiguous_since));
+    -- never later than the claim: a settle may be repeated for as long as Postgres is away, and the key ages meanwhile
+    o.key_since := coalesce(o.key_since, least(o.claimed_at, core.clock() - make_interval(secs => p_ambiguous_since)));
   END IF;
   CASE p_verdict
     WHEN 'delivered' THEN
@@ -157,7 +158,11 @@ DECLARE
 BEGIN
   SELECT * INTO o FROM core.outbox x
   WHERE x.job_id = p_job AND x.queue = p_queue AND x.generation = p_generation FOR UPDATE;
-  IF FOUND THEN
+  IF FOUND AND EXISTS (SELECT FROM core.dead_letters l WHERE l.job_id = o.job_id AND l.consumer = o.consumer
+                       AND l.tenant_id = o.tenant_id AND l.status = 'pending_review') THEN
+    PERFORM core.finish(o, 'duplicate', 'a dead letter is pending', '');
+    RETURN false;
+  ELSIF o.job_id IS NOT NULL THEN
     PERFORM core.bury(o, 'poison', p_error, p_raw);
     RETURN true;
   END IF;

@@ -80,11 +80,16 @@ BEGIN
       ORDER BY o.due_at LIMIT greatest(0, v_share - mine.out)) r
     ORDER BY r.nr, t.place LIMIT p_window - v_out
   ), locked AS (  -- another relay's rows, and those a settle is about to move, are passed over
-    SELECT o.job_id, o.generation, o.sender_domain, d.place
+    SELECT o.job_id, o.generation, o.sender_domain, o.expires_at, d.place
     FROM core.outbox o JOIN due d ON o.job_id = d.job_id AND o.generation = d.generation
-    WHERE o.queue = p_queue AND o.due_at <= v_now FOR UPDATE OF o SKIP LOCKED
-  ), judged AS (  -- a halted sender domain holds its own rows only
-    SELECT l.*, CASE WHEN v_domains THEN (SELECT b.reason FROM core.blocked(p_provider, p_queue, l.sender_domain) b) END AS halt
+    WHERE o.queue = p_queue AND o.due_at <= v_now
+      -- a lost row that somebody held while core.end_lost looked ends next time: it is not pushed once more
+      AND NOT (o.state = 'claimed'
+               AND (o.attempts >= p_max_attempts OR (o.request IS NOT NULL AND NOT p_keyed AND NOT o.resend_unknown)))
+    FOR UPDATE OF o SKIP LOCKED
+  ), judged AS (  -- a halted sender domain holds its own rows only, and no longer than they may wait: the gate ends an expired one
+    SELECT l.*, CASE WHEN v_domains AND l.expires_at > v_now
+                     THEN (SELECT b.reason FROM core.blocked(p_provider, p_queue, l.sender_domain) b) END AS halt
     FROM locked l
   ), raised AS (
     UPDATE core.outbox o

@@ -36,7 +36,10 @@ BEGIN
   o.unknown_since := NULL;
   o.expires_at := coalesce(core.clock() + o.max_age, 'infinity');
   o.history := core.remember(o.history, 'ready', 'replayed by ' || p_who, core.clock());
-  INSERT INTO core.outbox SELECT o.*;
+  INSERT INTO core.outbox SELECT o.* ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = 'NT409', MESSAGE = 'its job is published again this very moment; wait until that row has ended';
+  END IF;
   UPDATE core.dead_letters SET status = 'replayed', decided_at = core.clock(), decided_by = p_who, snapshot = NULL,
          reason = CASE WHEN v_safe THEN 'same request' ELSE 'possible duplicate accepted' END
   WHERE id = p_id;
@@ -54,7 +57,7 @@ BEGIN
   l := core.pending_letter(p_id);
   UPDATE core.dead_letters SET status = 'discarded', decided_at = core.clock(), decided_by = p_who, reason = p_reason, snapshot = NULL
   WHERE id = p_id;
-  IF l.job_id IS NOT NULL THEN
+  IF l.job_id IS NOT NULL AND l.cause <> 'foreign' THEN  -- the id is another tenant's: its fence is not ours to write
     PERFORM core.fence(l.job_id, l.consumer, l.tenant_id, l.cell_id,
                        coalesce((l.snapshot ->> 'fence_ttl')::interval, interval '7 days'));
   END IF;
