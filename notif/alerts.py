@@ -18,7 +18,7 @@ class Alerts:
 
     def turn(self) -> None:
         """Raises Unavailable if Postgres doesn't answer; the service's silence is waited out."""
-        for incident in self._incidents.reconcile(self._incidents.causes()):
+        for incident in self._incidents.take():
             try:
                 self._tell(incident)
             except Unavailable as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from notif.envelope import correlated
 from notif.errors import InvalidEnvelope, Unavailable
 from notif.kinds import Kind, Kinds
 from notif.leases import Leases
@@ -85,7 +86,10 @@ class Consumer(ABC):
                 if kind is None:
                     return self._wait_for_kind(ref, gated)
                 try:
-                    return self.admit(ref, gated, kind)
+                    with correlated(
+                        gated.envelope.correlation_id
+                    ):  # what a handler publishes belongs to the same story
+                        return self.admit(ref, gated, kind)
                 except InvalidEnvelope as error:
                     if gated.schema_hash not in ("", kind.schema_hash):
                         return self._wait_for_kind(ref, gated)

@@ -45,7 +45,7 @@ def upgrade(owner_url: str) -> tuple[str | None, str]:
             alembic.command.upgrade(config, "head")
             return before, head()
     except DBAPIError as error:
-        raise translated(error) or NotifError(f"migration failed: {error.orig}") from error
+        raise translated(error) or NotifError(f"migration failed: {str(error.orig).splitlines()[0]}") from error
 
 
 def revision_of(connection: Connection) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
+from psycopg import sql
 
 from notif.adapters.embedded_process import EmbeddedServer, wheel_folder
 from notif.errors import ConfigurationError
@@ -84,6 +85,13 @@ class EmbeddedPostgres(EmbeddedServer):
         """A plain libpq URL."""
         names = [quote(part, safe="") for part in (user, password, database)]
         return f"postgresql://{names[0]}:{names[1]}@127.0.0.1:{self.port}/{names[2]}"
+
+    def create_database(self, name: str) -> None:
+        """Make a database, unless it is there."""
+        with psycopg.connect(self.admin_url, autocommit=True) as connection:
+            known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone()
+            if not known:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
 
     def _launch(self, port: int) -> None:
         data = self.directory / "data"

@@ -126,7 +126,8 @@ class App:
         """The QueuePort: the one way to publish. Under NOTIF_DATABASE_URL, or else the maintenance role's URL."""
         url = self.settings.database_url or self.settings.database_maintenance_url
         database = self.database(required("NOTIF_DATABASE_URL", url, "publishing"), pool=8, name="notif publish")
-        return OutboxPublisher(database, self.checker)
+        providers = {queue: name for name, queues in self.provider_queues.items() for queue in queues}
+        return OutboxPublisher(database, self.checker, providers)
 
     @cached_property
     def maintenance(self) -> Database:

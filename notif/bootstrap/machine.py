@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 from urllib.parse import urlsplit
 
 from notif.adapters.embedded_process import free_port
@@ -26,8 +26,10 @@ from notif.errors import ConfigurationError, Unavailable
 from notif.settings import Settings
 from notif.supervisor import Role
 
-READY = 60.0
+READY = 120.0
 """Seconds until every role must be up."""
+LOOK = 1.0
+"""Seconds between two looks at the embedded servers."""
 GRACE = 35.0
 """Seconds a stopping role gets; more than a worker's drain."""
 
@@ -177,6 +179,12 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def watch(self) -> NoReturn:
+        """Until an exception from outside ends it: embedded servers that die are put back. Roles are put back anyway."""
+        while True:
+            time.sleep(LOOK)
+            self.servers.look(self._on_event)
 
     def start_roles(self, names: Iterable[str]) -> None:
         """Start these too, and return when they are up."""

@@ -2,11 +2,9 @@
 
 import json
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import psycopg
-from psycopg import sql
 
 from notif.adapters import alembic
 from notif.adapters.embedded_postgres import EmbeddedPostgres
@@ -14,6 +12,7 @@ from notif.adapters.embedded_valkey import EmbeddedValkey
 from notif.adapters.postgres import roles
 from notif.bootstrap.app import required
 from notif.bootstrap.running import write_secret
+from notif.errors import NotifError
 from notif.settings import Settings
 
 DATABASE = "notif"
@@ -54,6 +53,16 @@ class Servers:
             alembic.upgrade(addresses.owner)
         return addresses
 
+    def look(self, on_event: Callable[[str, str], None]) -> None:
+        """Put back an embedded server that has died; call it every now and then. `on_event(server, text)`."""
+        for server in (self.valkey, self.postgres):
+            if server and not server.running:
+                on_event(server.product, "has died, and is started again")
+                try:
+                    server.start()
+                except NotifError as error:  # it may pass, and the next look tries again
+                    on_event(server.product, str(error))
+
     def stop(self) -> None:
         for server in (self.valkey, self.postgres):
             if server:
@@ -70,10 +79,7 @@ class Servers:
 
     def _embedded(self, postgres: EmbeddedPostgres) -> Addresses:
         passwords = self._passwords()
-        with psycopg.connect(postgres.admin_url, autocommit=True) as connection:
-            known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
-            if not known:
-                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))
+        postgres.create_database(DATABASE)
         roles.create(postgres.url_for("postgres", postgres.password, DATABASE), passwords)
 
         def url(role: str) -> str:

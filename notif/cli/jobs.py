@@ -13,7 +13,7 @@ import typer
 from pydantic_core import PydanticCustomError
 
 from notif.cli.environment import opened
-from notif.cli.output import Json, readable, safe, show, show_json, show_line, show_table
+from notif.cli.output import Json, readable, safe, show, show_history, show_json, show_line
 from notif.config.units import duration
 from notif.errors import NotFound, Refused
 from notif.notifier import Notifier
@@ -103,10 +103,7 @@ def _explain(status: JobStatus) -> None:
         show(f"waits for {safe(status.waits_for or 'nothing')}{until}")
     elif status.waits_for:
         show(safe(status.waits_for))
-    show_table(
-        ("AT", "STATE", "NOTE"),
-        ((_time(move.get("at")), move.get("state"), move.get("note") or "") for move in status.history),
-    )
+    show_history(status.history)
 
 
 def _attempts(count: int) -> str:
@@ -121,13 +118,6 @@ def _distance(at: datetime) -> str:
         if seconds >= 2 * size:
             return f"in {seconds / size:.0f}{unit}"
     return f"in {seconds:.0f}s"
-
-
-def _time(value: Any) -> str:
-    try:
-        return readable(datetime.fromisoformat(str(value)))
-    except ValueError:
-        return str(value)
 
 
 def _data(text: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 
 from notif.bootstrap.app import App
 from notif.cli.environment import opened
-from notif.cli.output import Json, readable, safe, show, show_json, show_table
+from notif.cli.output import Json, readable, safe, show, show_history, show_json, show_table
 from notif.errors import ConfigurationError, nearest
 from notif.ports import Letter
 
@@ -62,7 +62,7 @@ def show_(letter: LetterId, as_json: Json = False) -> None:
         show(f"payload         {json.dumps(found.payload)}")
     if found.raw is not None:
         show(f"raw             {_raw(found)}")
-    show_table(("AT", "STATE", "NOTE"), ((x.get("at"), x.get("state"), x.get("note") or "") for x in found.history))
+    show_history(found.history)
 
 
 def replay(
@@ -84,6 +84,8 @@ def discard(
     who: Who = None,
 ) -> None:
     """Close a dead letter for good: its job will not be done."""
+    if not reason.strip():
+        raise typer.BadParameter("is empty; somebody will ask", param_hint="--reason")
     with opened() as app:
         app.letters.discard(letter, reason=reason, who=who or me())
 

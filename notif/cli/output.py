@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -57,11 +57,25 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     show("\n".join(line.rstrip() for line in lines.get().splitlines()))
 
 
+def show_history(moves: Iterable[Mapping[str, Any]]) -> None:
+    """A job's moves, oldest first; nothing if there is none."""
+    rows = [(_moment(move.get("at")), move.get("state"), move.get("note") or "") for move in moves]
+    if rows:
+        show_table(("AT", "STATE", "NOTE"), rows)
+
+
 def readable(value: object) -> str:
     """A time to the second, in UTC; anything else as it is."""
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
     return str(value)
+
+
+def _moment(value: Any) -> str:
+    try:
+        return readable(datetime.fromisoformat(str(value)))
+    except ValueError:
+        return str(value)
 
 
 def _plain(value: object) -> str:

@@ -45,8 +45,7 @@ def up() -> None:
             _print(machine)
             sys.stdout.flush()
             running.set()
-            while True:
-                signal.pause()
+            machine.watch()
     except KeyboardInterrupt:
         say("stopped")
 
@@ -83,6 +82,8 @@ def _print(machine: Machine) -> None:
     show("")
     for queue in machine.unread:
         show(f"{queue}: no consumer is registered by NOTIF_APP, so nobody reads it")
+    if "NOTIF_DATABASE_OWNER_URL" not in machine.operator_env:
+        show("schema: not migrated from here, NOTIF_DATABASE_OWNER_URL is not set; `notif db upgrade` does it")
     show(delivery_state(machine.config.delivery, sandboxed=machine.sandboxed))
     show(f"logs and data: {machine.data_dir}; stop with Ctrl-C")
 

@@ -136,12 +136,9 @@ class Incident:
 class IncidentsPort(Protocol):
     """`core.incident`, and what should be in it."""
 
-    def causes(self) -> list[Alert]:
-        """What a person should know now: pending dead letters by queue and cause, halts, quotas."""
-        ...
-
-    def reconcile(self, alerts: Sequence[Alert]) -> list[Incident]:
-        """Open what is new, mark what has gone, and answer those whose service is still to be told and whose time it is."""
+    def take(self) -> list[Incident]:
+        """Open what a person should know now (dead letters by queue and cause, halts, quotas, trouble), mark what has gone, and
+        answer what is this process' to tell: nobody else is given it for a minute, or until it has failed."""
         ...
 
     def told(self, key: str, provider_id: str) -> None: ...

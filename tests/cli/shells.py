@@ -56,7 +56,7 @@ class Up:
         with self.out.open("ab") as out, self.err.open("ab") as err:
             self.process = subprocess.Popen([*NOTIF, "up"], env=dict(env), stdout=out, stderr=err, cwd=ROOT)
         try:
-            eventually(self._ready, within=90, what="notif up is ready")
+            eventually(self._ready, within=150, what="notif up is ready")
         except BaseException:
             self.stop()
             raise

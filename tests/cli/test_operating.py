@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from notif.sandbox import SandboxClient
@@ -233,6 +234,37 @@ def test_a_dead_letter_is_discarded_with_a_reason(notif_: Shell, dead: tuple[str
     assert (found["status"], found["decided_by"], found["reason"]) == ("discarded", "ann", "wrong address")
     assert str(letter) in notif_("dead-letters", "list", "--status", "discarded").out
     assert explained(notif_, job)["state"] == "discarded"
+
+
+def test_a_possible_duplicate_is_sent_only_if_somebody_accepts_it(
+    notif_: Shell, dead: tuple[str, int], up: Up, sandbox_of_up: SandboxClient
+) -> None:
+    job, letter = dead
+    with psycopg.connect(up.running.env["NOTIF_DATABASE_OWNER_URL"], autocommit=True) as connection:
+        connection.execute(  # as if a call's outcome had stayed unknown two days ago: Resend keeps keys for one
+            "UPDATE core.dead_letters SET snapshot = snapshot || jsonb_build_object('ambiguous', true, 'key_since', "
+            "now() - interval '2 days') WHERE id = %s",
+            (letter,),
+        )
+    refused = notif_("dead-letters", "replay", letter)
+    assert refused.code == 1
+    assert "replay with --accept-possible-duplicate" in refused.err
+    assert notif_("dead-letters", "replay", letter, "--accept-possible-duplicate").code == 0
+    until(notif_, job, "delivered")
+
+
+@pytest.mark.parametrize(("raw", "shown"), [(b"\x1b[2J{", "\\x1b[2J{"), (b"\xff\x00", "ff00")])
+def test_poison_is_shown_as_what_can_be_shown(raw: bytes, shown: str, notif_: Shell, up: Up) -> None:
+    with psycopg.connect(up.running.env["NOTIF_DATABASE_OWNER_URL"], autocommit=True) as connection:
+        connection.execute(
+            "SELECT core.bury_poison(%s, %s, %s, NULL, NULL, %s, 'is no reference')", (EMAIL, EMAIL, raw.hex(), raw)
+        )
+        row = connection.execute("SELECT id FROM core.dead_letters WHERE message_id = %s", (raw.hex(),)).fetchone()
+    assert row
+    assert f"raw             {shown}\n" in notif_("dead-letters", "show", row[0]).out
+    assert json.loads(notif_("dead-letters", "show", row[0], "--json").out)["raw"] == shown
+    assert "nothing to put back" in notif_("dead-letters", "replay", row[0]).err
+    assert notif_("dead-letters", "discard", row[0], "--reason", "seen").code == 0
 
 
 def test_a_letter_nobody_knows(notif_: Shell) -> None:

@@ -83,12 +83,13 @@ def pids(shell: Shell, env: dict[str, str]) -> dict[str, int]:
 
 def test_up_from_start_to_end(tmp_path: Path, trap: Trap, shell: Shell) -> None:
     folder = tmp_path / "data"
-    env = bare(folder)
+    env = {name: value for name, value in bare(folder).items() if name != "NOTIF_APP"}
     up = Up(folder, {**env, **around(trap)})
     try:
         printed = up.out.read_text()
         assert "Resend      sandbox" in printed
         assert "nobody gets any" in printed
+        assert "loyalty: no consumer is registered by NOTIF_APP, so nobody reads it" in printed
         refused = command("up", env=env)
         assert (refused.code, refused.out) == (1, "")
         assert refused.err == (
@@ -123,7 +124,7 @@ def test_up_from_start_to_end(tmp_path: Path, trap: Trap, shell: Shell) -> None:
         again.process.kill()
         again.process.wait()
     assert shell("env", env=env).code == 1
-    eventually(lambda: not any(alive(pid) for pid in running), what="what a killed one started ends")
+    eventually(lambda: not any(alive(pid) for pid in running), within=90, what="what a killed one started ends")
 
 
 def test_a_machine_of_a_test_takes_nothing_from_around(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +160,12 @@ def test_a_machine_of_a_test_takes_nothing_from_around(trap: Trap, monkeypatch: 
         assert machine.pids["maintenance"] != first["maintenance"]
         assert machine.kill("sandbox") == first["sandbox"]
         eventually(lambda: machine.pids.get("sandbox", first["sandbox"]) != first["sandbox"], what="a new sandbox")
+        assert machine.servers.valkey
+        machine.servers.valkey.kill()
+        told: list[str] = []
+        machine.servers.look(lambda server, text: told.append(f"{server} {text}"))
+        assert machine.servers.valkey.running
+        assert told == ["Valkey has died, and is started again"]
         machine.stop_roles(["maintenance"])
         with pytest.raises(NotFound, match="isn't running"):
             machine.kill("maintenance")

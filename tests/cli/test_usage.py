@@ -59,6 +59,7 @@ def test_the_list_names_every_command(shell: Shell, nowhere: dict[str, str]) -> 
         (["tenants", "set", ID], 2, "name what to change"),
         (["dead-letters", "list", "--status", "pending"], 2, "Invalid value for '--status'"),
         (["dead-letters", "discard", "1"], 2, "Missing option '--reason'."),
+        (["dead-letters", "discard", "1", "--reason", " "], 2, "Invalid value for --reason: is empty"),
         (["db", "upgrade"], 2, "NOTIF_DATABASE_OWNER_URL: not set, and a migration needs it"),
         (["db", "roles"], 2, "Invalid value for --admin-url: is missing"),
         (["config", "check", "/no/such.yaml"], 2, "/no/such.yaml: no such file"),

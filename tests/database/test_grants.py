@@ -83,7 +83,8 @@ WHERE c.relnamespace = 'core'::regnamespace AND c.relkind NOT IN ('i', 'I', 't',
 """
 ROUTINES = """
 SELECT p.proname::text,
-       coalesce(string_agg(DISTINCT replace(coalesce(r.rolname, 'PUBLIC'), 'notif_', ''), ' ') FILTER (WHERE a.grantee <> p.proowner), '')
+       coalesce(string_agg(DISTINCT replace(coalesce(r.rolname, 'PUBLIC'), 'notif_', ''), ' ')
+                FILTER (WHERE a.grantee <> p.proowner), '')
 FROM pg_proc p CROSS JOIN aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
 LEFT JOIN pg_roles r ON r.oid = a.grantee
 WHERE p.pronamespace = 'core'::regnamespace GROUP BY 1

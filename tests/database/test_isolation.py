@@ -15,8 +15,8 @@ Worker = psycopg.Connection[tuple[Any, ...]]
 ENDED = """
 INSERT INTO core.processed_job (job_id, consumer, tenant_id, cell_id, expires_at)
 SELECT job_id, consumer, tenant_id, cell_id, now() FROM core.outbox;
-INSERT INTO core.delivery (job_id, queue, consumer, tenant_id, cell_id, correlation_id, kind, verdict, attempts, history, published_at,
-                           ended_at, expires_at)
+INSERT INTO core.delivery (job_id, queue, consumer, tenant_id, cell_id, correlation_id, kind, verdict, attempts, history,
+                           published_at, ended_at, expires_at)
 SELECT job_id, queue, consumer, tenant_id, cell_id, correlation_id, kind, 'delivered', 1, history, created_at, now(), now()
 FROM core.outbox;
 INSERT INTO core.dead_letters (job_id, queue, consumer, tenant_id, cell_id, cause, last_error, outcome, created_at)

@@ -136,5 +136,5 @@ def test_the_statements_quote_the_databases_name(servers: Servers) -> None:
 
 
 def test_roles_need_somebody_who_may_make_them(servers: Servers, empty: str) -> None:
-    with pytest.raises(NotifError, match="database roles: .*; `notif db roles --print` shows the SQL to run by hand"):
+    with pytest.raises(NotifError, match=r"database roles: .*; `notif db roles --print` shows the SQL to run by hand"):
         roles.create(servers.url("notif_worker", empty), {"notif_worker": "x"})

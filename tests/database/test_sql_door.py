@@ -79,7 +79,7 @@ def test_nothing_is_published_by_an_empty_array(notif: Installation, door: Door)
     assert publish(door) == 0
 
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], str]] = {
     "job_id of version 4": ({"job_id": str(uuid.uuid4())}, "job_id: must be a UUID of version 7"),
     "job_id of no variant": (
         {"job_id": "019ad6a2-6c1e-7c3a-0b1f-2f6a5c0d1e2f"},

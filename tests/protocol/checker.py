@@ -5,9 +5,8 @@ could make this change. What it remembers, the protocol never reads.
 """
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import NamedTuple
 
+from tests.protocol.memory import By, Life, Memory, Story
 from tests.protocol.model import ATTEMPTS, DEADLINE, KEY_LIFETIME, KEY_MARGIN, PAUSE_WINDOW, Violation
 from tests.protocol.stage import LEDGER, MAIL_QUEUES, Address, Seen, SeenLetter, SeenRow, Stage
 from tests.protocol.world import KINDS
@@ -16,98 +15,33 @@ NOT_SENT = ("cancelled", "expired", "suppressed")
 """Verdicts which assert that nothing was sent."""
 HELD = ("gate", "claim", "freeze", "settle", "work", "renew")
 """What a worker may only do to the row it holds."""
-QUIETLY = {"freeze": {"request"}, "renew": {"due_at"}, "requeue": {"due_at"}, "resume": {"due_at"}, "wake": {"due_at"}}
-"""What may change a row without a new generation, and which columns."""
+QUIETLY = {
+    "freeze": ("claimed", "request"),
+    "renew": ("claimed", "due_at"),
+    "requeue": ("pushed", "due_at"),
+    "resume": ("halted", "due_at"),
+    "wake": ("halted", "due_at"),
+}
+"""What may change a row without a new generation: in which state, and which column."""
 PUSHES_PER_MINUTE = 60
 DOMAINS = tuple(f"{name}.test" for name in KINDS)
 
 
-class By(NamedTuple):
-    """Who made a call; for a worker, what it holds."""
-
-    op: str
-    address: Address = ("", "")
-    generation: int = 0
-    stay: int = 0
-    used: bool = False
-    """The attempt was really made: the call's outcome is not known, or the handler failed."""
-    accept: bool = False
-
-
-@dataclass
-class Life:
-    """What is known of one insertion, from publish to its one end."""
-
-    number: int
-    slot: float
-    stay: int = 0
-    """Which stay in the outbox: a replay begins another."""
-    claim: int = 0
-    spent: int = 0
-    accepted: bool = False
-    """Replayed with a possible duplicate accepted, not called since."""
-
-
-@dataclass
-class Story:
-    """What is known of an id at one consumer, from the first publish until nobody remembers it."""
-
-    allowed: float = 1
-    effects: int = 0
-    not_sent: str = ""
-
-
-class Checker:
+class Checker(Memory):
     """Call `observe` after everything that may have changed a table."""
 
     def __init__(self, stage: Stage, keyed: bool, trace: list[str] | None) -> None:
-        self.stage, self.keyed, self.trace, self.quiet = stage, keyed, trace, False
+        super().__init__(stage, trace)
+        self.keyed, self.quiet = keyed, False
         self.last = 0
         self.seen = stage.look(0)
         self.rows: dict[Address, Life] = {}
         self.letters: dict[int, Life] = {}
-        self.stories: dict[Address, Story] = {}
-        self.open: set[int] = set()
         self.published = self.claims = self.stays = self.moves = 0
-        self.ends: Counter[str] = Counter()
         self.pushes: Counter[tuple[int, int]] = Counter()
         self.pushed: dict[tuple[Address, int], int] = {}
         """Which stay a reference was raised for."""
         self.closed_since: dict[tuple[str, str], float] = {}
-
-    @property
-    def now(self) -> float:
-        return self.stage.clock.now
-
-    def say(self, text: str) -> None:
-        if self.trace is not None:
-            self.trace.append(f"{self.now:>9.0f} s  {text}")
-
-    def name(self, address: Address) -> str:
-        return f"job{int(address[0][-4:], 16)} on {address[1]}"
-
-    # ---- what the world knows
-    def effect(self, address: Address, count: int = 1) -> None:
-        """The provider, or the product's table, has it."""
-        story = self.stories[address]
-        story.effects += count
-        self.say(f"    {self.name(address)} took effect: number {story.effects}")
-        if story.effects > story.allowed:
-            raise Violation("sent twice", f"{self.name(address)}: {story.effects} times")
-        if story.not_sent:
-            raise Violation("sent after a verdict that denies it", f"{self.name(address)}: {story.not_sent}")
-
-    def claims_not_sent(self, address: Address, verdict: str) -> None:
-        story = self.stories[address]
-        story.not_sent = verdict
-        if story.effects:
-            raise Violation("verdict denies what was sent", f"{self.name(address)}: {verdict}, but sent")
-
-    def close(self, life: Life, end: str) -> None:
-        if life.number not in self.open:
-            raise Violation("two end states", f"insertion {life.number} ends again as {end}")
-        self.open.remove(life.number)
-        self.ends[end] += 1
 
     def closed(self, queue: str, domain: str, seen: Seen | None = None) -> str:
         """What forbids a call now; empty: nothing."""
@@ -254,9 +188,11 @@ class Checker:
 
     def stayed(self, by: By, address: Address, after: SeenRow, columns: set[str]) -> None:
         """Changed without a new generation."""
-        if not columns <= QUIETLY.get(by.op, set()):
+        state, column = QUIETLY.get(by.op, ("", ""))
+        if columns != {column} or after.state != state:
             raise Violation(
-                "moved without a new generation", f"{self.name(address)}: {by.op} changed {sorted(columns)}"
+                "moved without a new generation",
+                f"{self.name(address)}: {by.op} changed {sorted(columns)} of a {after.state} row",
             )
         if after.state == "halted":
             self.rows[address].slot = after.due_at

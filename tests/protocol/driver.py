@@ -7,10 +7,11 @@ from notif.adapters.postgres.relay import PICK
 from notif.adapters.redis_carrier import NAMESPACE, decode
 from notif.ports import Reference, Turn
 from tests.protocol.checker import Checker
-from tests.protocol.hands import RelayHand, Worker, address
+from tests.protocol.hands import Worker, address
 from tests.protocol.model import Dice, Event, Settings, Violation
 from tests.protocol.office import PostOffice
 from tests.protocol.people import People
+from tests.protocol.relays import RelayHand
 from tests.protocol.stage import QUEUES, Address, Stage
 from tests.protocol.world import JOBS, KINDS, Audience, job_id, recipient
 

@@ -1,4 +1,4 @@
-"""A worker process and a relay of the schedules: the real consumers and the real relay, behind ports that stop and that fail."""
+"""A worker process of the schedules: the real consumers, behind ports that stop and that fail."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from sqlalchemy import text
 
 from notif.adapters.postgres.ledger import PostgresLedger
-from notif.adapters.postgres.relay import PostgresClosings, PostgresOutbox
+from notif.adapters.postgres.relay import PostgresClosings
 from notif.closings import Closings
 from notif.consume import Consumer, Desk
 from notif.deliver import Channel, Deliverer
@@ -19,29 +19,24 @@ from notif.errors import Unavailable
 from notif.handlers import HandlerConsumer
 from notif.leases import Leases
 from notif.ports import (
-    CarrierPort,
     Claimed,
     Closing,
     Gated,
     Held,
     LedgerPort,
-    OutboxPort,
-    Picked,
     PoisonedRow,
     Reference,
     Settlement,
     Stop,
     Terms,
-    Turn,
 )
-from notif.relay import Relay, Route
 from notif.retry import RetryPolicy
 from notif.verdict import Answer, Delivered, Verdict
 from tests.protocol.actors import Actor, Killed
-from tests.protocol.checker import By
 from tests.protocol.doubles import NoPoison, Quiet
+from tests.protocol.memory import By
 from tests.protocol.model import ATTEMPTS, DEADLINE, KEY_LIFETIME, LEASE
-from tests.protocol.stage import CONSUMERS, LEDGER, MAIL_QUEUES, QUEUES, Address
+from tests.protocol.stage import CONSUMERS, LEDGER, MAIL_QUEUES, Address
 from tests.protocol.world import PROVIDER, frozen, kinds
 
 if TYPE_CHECKING:
@@ -264,82 +259,3 @@ class Worker:
         if self.model.fault("provider", 0.2):
             raise RuntimeError("the product's own trouble")
         return Delivered()
-
-
-class SteppedOutbox:
-    """OutboxPort with a stop before the pick."""
-
-    def __init__(self, hand: "RelayHand") -> None:
-        self._hand, self._model = hand, hand.model
-        self._real: OutboxPort = PostgresOutbox(hand.model.stage.maintenance)
-
-    def pick(self, turns: Sequence[Turn]) -> Picked:
-        self._hand.actor.point("pick")
-        if self._model.broken("push_before_commit"):
-            early = self._model.would_pick(turns)
-            if early:
-                self._model.check_references(early)
-                self._model.carrier.push(early)
-                self._hand.actor.point("commit")
-        picked = self._real.pick(turns)
-        self._model.checker.observe(By("pick"))
-        return picked
-
-    def requeue(self, queues: Sequence[str]) -> int:
-        due = self._real.requeue(queues)
-        self._model.checker.observe(By("requeue"))
-        return due
-
-    def sweep(self, queue: str) -> datetime:
-        return self._real.sweep(queue)
-
-
-class SteppedCarrier:
-    """CarrierPort with a stop before the push, which may fail before or after it was done."""
-
-    def __init__(self, hand: "RelayHand") -> None:
-        self._hand, self._model = hand, hand.model
-        self._real: CarrierPort = hand.model.carrier
-
-    def push(self, refs: Sequence[Reference]) -> bool:
-        hand, model = self._hand, self._model
-        hand.actor.point("push")
-        if not model.redis_answers() or model.fault("lost_push", 0.04):
-            model.say(f"relay {hand.number} cannot push")
-            model.redis_touched = True
-            raise Unavailable("Redis does not answer")
-        model.check_references(refs)
-        intact = self._real.push(refs)
-        model.filled.update(ref.queue for ref in refs)
-        model.say(
-            f"relay {hand.number} pushes {', '.join(f'{model.checker.name(address(r))}:{r.generation}' for r in refs)}"
-        )
-        if model.fault("lost_push", 0.04):
-            model.say(f"relay {hand.number} gets no answer to its push")
-            model.redis_touched = True
-            raise Unavailable("no answer")
-        return intact
-
-    def alive(self) -> bool:
-        if not self._model.redis_answers():
-            self._model.redis_touched = True
-            raise Unavailable("Redis does not answer")
-        return self._real.alive()
-
-
-class RelayHand:
-    """One relay process over all queues."""
-
-    def __init__(self, model: "RealModel", number: int) -> None:
-        self.model, self.number, self.actor = model, number, Actor()
-        routes = [Route(terms(queue, model.settings.keyed), 8.0 if queue in MAIL_QUEUES else None) for queue in QUEUES]
-        self._relay = Relay(SteppedOutbox(self), SteppedCarrier(self), routes, Quiet(), lambda: model.now)
-
-    def step(self) -> None:
-        if not self.actor.at:
-            if not self.model.relay_is_needed():  # an idle poll costs most of a run's time
-                return
-            self.model.redis_touched = False
-            self.actor.begin(self._relay.poll)
-        if self.actor.at:
-            self.actor.step()

@@ -140,6 +140,7 @@ class Settings:
     mutation: str = ""
     faults: frozenset[str] = frozenset(FAULTS)
     length: int = 220
+    weights: tuple[tuple[str, float], ...] = ()  # of events that are to happen more, or less, often
 
 
 @dataclass(frozen=True)
@@ -1035,6 +1036,7 @@ def schedule(settings: Settings, seed: int) -> list[Event]:
     weights = ORDINARY | {
         name: weight for name, weight in (FAULTS | BEYOND).items() if weight and name in settings.faults
     }
+    weights |= dict(settings.weights)
     kinds = dice.choices(sorted(weights), [weights[k] for k in sorted(weights)], k=settings.length)
     gaps = dice.choices(list(GAPS), list(GAPS.values()), k=settings.length)
     return [Event(kind, dice.randrange(12), dice.randrange(2**40), gap) for kind, gap in zip(kinds, gaps, strict=True)]

@@ -16,6 +16,8 @@ class Mutation(NamedTuple):
     keyed: int = 0
     keyless: int = 0
     """First seed that catches it, with and without provider keys; 0: not known to be caught there."""
+    weights: tuple[tuple[str, float], ...] = ()
+    """Events that this rule is about, made frequent: its seeds come sooner."""
 
 
 _UNREPEATABLE = "coalesce(core.clock() - o.key_since < p_key_lifetime - interval '1 hour', false)"
@@ -27,7 +29,9 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         (("claim", "AND x.generation = p_generation AND x.state = 'pushed' FOR UPDATE", "FOR UPDATE"),)
     ),
     "settle_without_generation": Mutation((("settle", "AND x.generation = p_generation FOR UPDATE", "FOR UPDATE"),)),
-    "renewal_without_generation": Mutation((("renew", "AND x.generation = c.generation", ""),)),
+    "renewal_without_generation": Mutation(
+        (("renew", "AND x.generation = c.generation", ""),), weights=(("renew", 25), ("freeze", 6))
+    ),
     "push_keeps_generation": Mutation(
         (("pick", "SET generation = o.generation + 1,", "SET generation = o.generation,"),)
     ),
@@ -53,7 +57,9 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         )
     ),
     "deferred_counts": Mutation((("settle", "o.attempts := o.attempts - 1;", "NULL;"),)),
-    "cancel_claimed": Mutation((("cancel", "o.state <> 'claimed' AND NOT o.ambiguous", "NOT o.ambiguous"),)),
+    "cancel_claimed": Mutation(
+        (("cancel", "o.state <> 'claimed' AND NOT o.ambiguous", "NOT o.ambiguous"),), weights=(("cancel", 14),)
+    ),
     "cancel_without_fence": Mutation(
         (("finish", "IF p_verdict <> 'duplicate' THEN", "IF p_verdict NOT IN ('duplicate', 'cancelled') THEN"),)
     ),
@@ -63,7 +69,8 @@ SQL_MUTATIONS: dict[str, Mutation] = {
     ),
     "duplicate_writes_fence": Mutation((("finish", "IF p_verdict <> 'duplicate' THEN", "IF true THEN"),)),
     "discard_without_fence": Mutation(
-        (("discard", "IF l.job_id IS NOT NULL AND l.cause <> 'foreign' THEN", "IF false THEN"),)
+        (("discard", "IF l.job_id IS NOT NULL AND l.cause <> 'foreign' THEN", "IF false THEN"),),
+        weights=(("discard", 15),),
     ),
     "replay_beside_row": Mutation(
         (
@@ -73,7 +80,8 @@ SQL_MUTATIONS: dict[str, Mutation] = {
                 "PERFORM 1 FROM core.outbox x WHERE x.job_id = o.job_id AND x.queue = o.queue; IF FOUND THEN "
                 "UPDATE core.dead_letters SET status = 'replayed', snapshot = NULL WHERE id = p_id; RETURN o.job_id; END IF;",
             ),
-        )
+        ),
+        weights=(("replay", 15),),
     ),
     "key_per_attempt": Mutation(
         (("claim", "x.request, x.key_number INTO", "x.request, x.key_number * 10 + x.attempts INTO"),)
@@ -95,7 +103,9 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         )
     ),
     "lost_worker_always_repeats": Mutation((("end_lost", _LOST, "false"), ("repeatable", _UNREPEATABLE, "true"))),
-    "work_without_generation": Mutation((("begin_work", "RETURN v_tenant IS NOT NULL;", "RETURN true;"),)),
+    "work_without_generation": Mutation(
+        (("begin_work", "RETURN v_tenant IS NOT NULL;", "RETURN true;"),), weights=(("freeze", 9),)
+    ),
     "settle_takes_all_queues": Mutation(
         (("finish", "WHERE job_id = o.job_id AND queue = o.queue;", "WHERE job_id = o.job_id;"),)
     ),
@@ -104,11 +114,16 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         (
             ("publish", "nextval('core.generation')", "0"),
             ("replay", "o.generation := o.generation + 1", "o.generation := 1"),
-        )
+        ),
+        weights=(("replay", 25), ("freeze", 6)),
     ),
-    "claim_repeats_gate": Mutation((("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, interval '100 years') b;"),)),
+    "claim_repeats_gate": Mutation(
+        (("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, interval '100 years') b;"),),
+        weights=(("pause", 10), ("resume", 12)),
+    ),
     "mark_bars_not_sent": Mutation(
-        (("cancel", "AND NOT o.ambiguous", ""), ("finish_unsent", "IF o.ambiguous THEN", "IF false THEN"))
+        (("cancel", "AND NOT o.ambiguous", ""), ("finish_unsent", "IF o.ambiguous THEN", "IF false THEN")),
+        weights=(("cancel", 12),),
     ),
     "cancel_respects_fence": Mutation(
         (
@@ -118,7 +133,8 @@ SQL_MUTATIONS: dict[str, Mutation] = {
                 "AND (true OR NOT EXISTS (SELECT FROM core.processed_job f",
             ),
             ("cancel", "l.status = 'pending_review');", "l.status = 'pending_review'));"),
-        )
+        ),
+        weights=(("cancel", 12), ("publish", 16)),
     ),
     "fence_outlives_row": Mutation(
         (
@@ -130,17 +146,22 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         )
     ),
     "accepted_replay_new_key": Mutation(
-        (("replay", "IF NOT o.ambiguous OR NOT v_safe THEN", "IF NOT o.ambiguous THEN"),)
+        (("replay", "IF NOT o.ambiguous OR NOT v_safe THEN", "IF NOT o.ambiguous THEN"),), weights=(("replay", 25),)
     ),
     # ---- beyond the model
     "freeze_without_generation": Mutation((("freeze", "AND generation = p_generation AND state = 'claimed'", ""),)),
-    "requeue_takes_claimed": Mutation((("requeue", "AND state = 'pushed'", "AND state IN ('pushed', 'claimed')"),)),
+    "requeue_takes_claimed": Mutation(
+        (("requeue", "AND state = 'pushed'", "AND state IN ('pushed', 'claimed')"),), weights=(("relay_crash", 10),)
+    ),
     "letter_leaves_row": Mutation(
         (("bury", "DELETE FROM core.outbox WHERE job_id = o.job_id AND queue = o.queue;", ""),)
     ),
     "retry_ignores_attempts": Mutation((("settle", "ELSIF o.attempts >= p_max_attempts THEN", "ELSIF false THEN"),)),
     "lost_worker_ignores_attempts": Mutation((("end_lost", "x.attempts >= p_max_attempts OR", ""),)),
-    "halt_outlives_expiry": Mutation((("pick", "WHEN v_domains AND l.expires_at > v_now", "WHEN v_domains"),)),
+    "halt_outlives_expiry": Mutation(
+        (("pick", "WHEN v_domains AND l.expires_at > v_now", "WHEN v_domains"),),
+        weights=(("pause", 10), ("resume", 0.5)),
+    ),
     "expiry_ignored": Mutation((("obstacle", "WHERE o.expires_at < core.clock()", "WHERE false"),)),
 }
 DRIVER_MUTATIONS: dict[str, Mutation] = {
@@ -148,8 +169,11 @@ DRIVER_MUTATIONS: dict[str, Mutation] = {
     "redis_id_without_generation": Mutation(),
     "call_without_lease_check": Mutation(),
     "lease_by_wall_clock": Mutation(),
-    "no_check_after_permit": Mutation((("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, p_key_lifetime) b;"),)),
-    "check_before_call": Mutation(),
+    "no_check_after_permit": Mutation(
+        (("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, p_key_lifetime) b;"),),
+        weights=(("pause", 10), ("resume", 12)),
+    ),
+    "check_before_call": Mutation(weights=(("pause", 10), ("resume", 12))),
 }
 MUTATIONS = SQL_MUTATIONS | DRIVER_MUTATIONS
 NOT_HERE = {

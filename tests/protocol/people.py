@@ -12,7 +12,8 @@ from notif.envelope import MAX_BYTES
 from notif.errors import JobConflict, Refused
 from notif.kinds import Kind
 from notif.publishing import Checker as PublishChecker
-from tests.protocol.checker import By, Checker
+from tests.protocol.checker import Checker
+from tests.protocol.memory import By
 from tests.protocol.model import KEY_LIFETIME, Violation
 from tests.protocol.stage import CONSUMERS, MAIL_QUEUES
 from tests.protocol.world import PROVIDER, Audience, envelope, job_id, kinds

@@ -21,7 +21,7 @@ from functools import partial
 
 from tests import servers as real
 from tests.protocol.driver import RealModel
-from tests.protocol.model import AMENDMENTS, FAULTS, Event, Settings, Violation, schedule, shrink
+from tests.protocol.model import AMENDMENTS, Event, Settings, Violation, schedule, shrink
 from tests.protocol.mutations import MUTATIONS
 from tests.protocol.stage import Stage
 
@@ -45,9 +45,10 @@ def play(
     return None
 
 
-def settings_for(mutation: str, keyed: bool, faults: frozenset[str] = frozenset(FAULTS)) -> Settings:
+def settings_for(mutation: str, keyed: bool) -> Settings:
     """An amendment is taken back by leaving it out, as in the model."""
-    return Settings(keyed, frozenset(AMENDMENTS) - {mutation}, mutation, faults)
+    weights = MUTATIONS[mutation].weights if mutation else ()
+    return Settings(keyed, frozenset(AMENDMENTS) - {mutation}, mutation, weights=weights)
 
 
 def first_caught(stage: Stage, name: str, keyed: bool, seeds: Sequence[int]) -> Found | None:
@@ -100,9 +101,11 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=200, help="per provider kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--provider", choices=("both", "keyed", "keyless"), default="both")
-    parser.add_argument("--mutate", choices=(*MUTATIONS, "all"), help="break one rule")
+    parser.add_argument("--mutate", metavar="NAME[,NAME…]|all", help=f"break a rule: {', '.join(MUTATIONS)}")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    if options.mutate and (unknown := {*options.mutate.split(",")} - {*MUTATIONS, "all"}):
+        parser.error(f"unknown mutation: {', '.join(unknown)}")
     kinds = [keyed for keyed in (True, False) if options.provider in ("both", "keyed" if keyed else "keyless")]
     seeds = range(options.seed, options.seed + options.runs)
     with real.running() as servers:
@@ -113,7 +116,7 @@ def main() -> int:
         pool = fork.Pool(options.processes, _enter, (servers, free))
         with pool:
             if options.mutate:
-                names = list(MUTATIONS) if options.mutate == "all" else [options.mutate]
+                names = list(MUTATIONS) if options.mutate == "all" else options.mutate.split(",")
                 failed, seen = _mutants(pool, [(name, keyed, seeds) for name in names for keyed in kinds])
             else:
                 failed, seen = _plain(

@@ -34,7 +34,9 @@ def test_a_broken_rule_is_noticed(stage: Stage, name: str) -> None:
     mutation = MUTATIONS[name]
     keyed = mutation.keyed > 0
     seed = mutation.keyed or mutation.keyless
-    assert seed, f"{name}: no seed is known that catches it; find one by `python -m tests.protocol.real --mutate {name}`"
+    assert seed, (
+        f"{name}: no seed is known that catches it; find one by `python -m tests.protocol.real --mutate {name}`"
+    )
     found = first_caught(stage, name, keyed, [seed, *range(1, 6)])
     assert found, f"{name} breaks a rule, and nothing is noticed"
 

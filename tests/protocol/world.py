@@ -18,7 +18,7 @@ from notif.messages import EmailMessage
 from tests.protocol.stage import LEDGER, TENANTS
 
 PROVIDER = "post"
-JOBS = 6
+JOBS = 8
 
 
 class Note(BaseModel):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 
 from notif.adapters.postgres.ledger import PostgresLedger, PostgresPoison
@@ -22,12 +23,13 @@ from tests.kit import EMAIL, Installation
 
 
 class Hands:
-    """`ledger`, `keyed`, `retries` and `clock_offset` may be changed at any time. Close it at the end: it holds connections."""
+    """`ledger`, `keyed`, `retries`, `now` and `clock_offset` may be changed at any time. Close it at the end: it holds connections."""
 
     def __init__(self, notif: Installation, provider: ProviderPort | None = None) -> None:
         self.app = notif.app_as("notif_worker")
         self.keyed, self.clock_offset, self.retries = True, 0.0, RetryPolicy()
         self.chance: Callable[[], float] = lambda: 0.5
+        self.now: Callable[[], datetime] = self.app.now
         self.outbox = PostgresOutbox(self.app.maintenance)
         self.carrier = RedisCarrier(self.app.redis_url)
         self._database = self.app.database(notif.servers.url("notif_worker", notif.database), pool=8, name="hands")
@@ -86,5 +88,5 @@ class Hands:
         )
         if queue in self.app.handlers:
             return HandlerConsumer(desk, self.terms(queue), self.retries, self.app.handlers[queue])
-        channel = Channel(self.provider, self.app.composer, self.closings, 1.0, self.app.now)
+        channel = Channel(self.provider, self.app.composer, self.closings, 1.0, self.now)
         return Deliverer(desk, self.terms(queue), self.retries, channel)

@@ -308,3 +308,15 @@ def test_the_answer_is_a_value(notif: Installation, hands: Hands) -> None:
     answer: Answer = provider.send(provider.build(message, uuid.uuid4()), "key", 1.0)
     assert isinstance(answer, Accepted)
     eventually(notif.mails)
+
+
+def test_nothing_is_fetched_while_postgres_does_not_answer(notif: Installation, hands: Hands) -> None:
+    notif.send()
+    (ref,) = hands.push()
+    consumer = hands.worker.broker.consume(EMAIL, 16, 1000)
+    assert next(consumer) is None  # no closings were read lately: Postgres has not answered
+    assert notif.redis.lrange(f"{NAMESPACE}:{EMAIL}", 0, -1) == [identifier(ref).encode()]
+    hands.worker.closings.refresh()
+    message = next(consumer)
+    assert message is not None
+    assert message.message_id == identifier(ref)

@@ -1,7 +1,5 @@
 """IncidentsPort: what a person should know, and what the alert service has been told of it."""
 
-from collections.abc import Sequence
-
 from notif.adapters.postgres.database import Database
 from notif.ports import Alert, Incident
 
@@ -24,12 +22,28 @@ SELECT 'trouble:' || role || ':' || lane, role || ' ' || lane || ' is in trouble
 FROM core.process WHERE trouble <> '' AND seen_at > core.clock() - interval '15 seconds' GROUP BY role, lane
 """
 
+# What is not told yet tells the latest. What was told and has gone is resolved first, and then opened anew.
 OPEN = """
 INSERT INTO core.incident (key, title, detail, next_try_at, opened_at)
 SELECT a.key, a.title, a.detail, core.clock(), core.clock() FROM unnest(%s::text[], %s::text[], %s::text[]) AS a(key, title, detail)
-ON CONFLICT (key) DO UPDATE SET gone_at = NULL, next_try_at = CASE WHEN incident.gone_at IS NULL THEN incident.next_try_at
-                                                                   ELSE core.clock() END
+ON CONFLICT (key) DO UPDATE SET gone_at = NULL, title = excluded.title, detail = excluded.detail WHERE incident.provider_id IS NULL
 """
+GONE = """
+UPDATE core.incident SET gone_at = core.clock(), next_try_at = CASE WHEN provider_id IS NULL THEN next_try_at ELSE core.clock() END
+WHERE NOT key = ANY (%s) AND gone_at IS NULL
+"""
+# It came and went before it was told. Not while somebody may be telling it: then its answer finds no row, and nobody resolves it.
+FORGET = "DELETE FROM core.incident WHERE gone_at IS NOT NULL AND provider_id IS NULL AND next_try_at <= core.clock()"
+TAKE = """
+UPDATE core.incident SET next_try_at = core.clock() + make_interval(secs => %s)
+WHERE key IN (SELECT key FROM core.incident WHERE next_try_at <= core.clock() AND (provider_id IS NULL) = (gone_at IS NULL)
+              ORDER BY opened_at LIMIT %s)
+RETURNING key, title, detail, provider_id, tries, gone_at IS NOT NULL
+"""
+LOCK = 0x6E6F746967
+"""One process reconciles at a time: what another saw a moment ago would end what is new."""
+TAKEN, MOST = 60.0, 5
+"""Seconds an incident is one process' to tell, and how many it takes: ten seconds each, and it has finished long before."""
 
 
 class PostgresIncidents:
@@ -38,26 +52,15 @@ class PostgresIncidents:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def causes(self) -> list[Alert]:
-        return [Alert(*row) for row in self._database.call(CAUSES)]
-
-    def reconcile(self, alerts: Sequence[Alert]) -> list[Incident]:
-        columns = ([a.key for a in alerts], [a.title for a in alerts], [a.detail for a in alerts])
+    def take(self) -> list[Incident]:
         with self._database.transaction() as connection:
-            connection.exec_driver_sql(OPEN, columns)
-            connection.exec_driver_sql(
-                "DELETE FROM core.incident WHERE NOT key = ANY (%s) AND provider_id IS NULL AND tries = 0",
-                (columns[0],),
-            )
-            connection.exec_driver_sql(
-                "UPDATE core.incident SET gone_at = core.clock(), next_try_at = core.clock() "
-                "WHERE NOT key = ANY (%s) AND gone_at IS NULL",
-                (columns[0],),
-            )
-            rows = connection.exec_driver_sql(
-                "SELECT key, title, detail, provider_id, tries, gone_at IS NOT NULL FROM core.incident "
-                "WHERE next_try_at <= core.clock() AND (provider_id IS NULL) = (gone_at IS NULL) ORDER BY opened_at"
-            ).fetchall()
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+            alerts = [Alert(*row) for row in connection.exec_driver_sql(CAUSES)]
+            keys = [alert.key for alert in alerts]
+            connection.exec_driver_sql(OPEN, (keys, [a.title for a in alerts], [a.detail for a in alerts]))
+            connection.exec_driver_sql(GONE, (keys,))
+            connection.exec_driver_sql(FORGET)
+            rows = connection.exec_driver_sql(TAKE, (TAKEN, MOST)).fetchall()
         kinds = {a.key: a.kind for a in alerts}
         return [Incident(Alert(r[0], r[1], r[2], kinds.get(r[0], "dead_letters")), r[3], r[4], r[5]) for r in rows]
 

@@ -1,7 +1,7 @@
 """QueuePort and JobsPort on the outbox: one function call for any number of jobs and tenants."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -18,8 +18,10 @@ BATCH = 2_000
 class OutboxPublisher:
     """Publishes by `core.publish`. With a session it runs inside the caller's transaction, under the caller's rights."""
 
-    def __init__(self, database: Database, checker: CheckerPort) -> None:
+    def __init__(self, database: Database, checker: CheckerPort, providers: Mapping[str, str] | None = None) -> None:
+        """`providers`: queue → its provider, for `status`."""
         self._database, self._checker = database, checker
+        self._providers = json.dumps(dict(providers or {}))
 
     def publish(
         self,
@@ -55,6 +57,7 @@ class OutboxPublisher:
 
     def status(self, job_id: UUID) -> list[JobStatus]:
         rows = self._database.call(
-            "SELECT job_id, queue, consumer, state, waits_for, until, attempts, history FROM core.status(%s)", (job_id,)
+            "SELECT job_id, queue, consumer, state, waits_for, until, attempts, history FROM core.status(%s, %s)",
+            (job_id, self._providers),
         )
         return [JobStatus(*(*row[:7], tuple(row[7]))) for row in rows]

@@ -40,5 +40,5 @@ def create(admin_url: str, passwords: Mapping[str, str]) -> None:
                 )
     except psycopg.Error as error:
         raise NotifError(
-            f"database roles: {str(error).strip()}; `notif db roles --print` shows the SQL to run by hand"
+            f"database roles: {str(error).strip().splitlines()[0]}; `notif db roles --print` shows the SQL to run by hand"
         ) from error

@@ -12,7 +12,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Run the files of `sql/0001` in the order of their names."""
-    cursor = op.get_bind().connection.cursor()  # the driver's own: SQLAlchemy would take each % for a parameter
+    connection = op.get_bind()
     for file in sorted((Path(__file__).parent.parent / "sql" / revision).glob("*.sql")):
-        cursor.execute(file.read_text("utf-8"))
-    cursor.close()
+        # Without parameters, or each % of the SQL would be taken for one.
+        connection.exec_driver_sql(file.read_text("utf-8"), execution_options={"no_parameters": True})

@@ -40,6 +40,7 @@ RETURNS TABLE (verdict text, until timestamptz, reason text) LANGUAGE sql STABLE
     SELECT 2, CASE WHEN l.tenant_id = o.tenant_id THEN 'duplicate' ELSE 'foreign' END, NULL, 'dead letter ' || l.id || ' is pending'
     FROM core.dead_letters l
     WHERE l.job_id = o.job_id AND l.consumer = o.consumer AND l.status = 'pending_review'
+      AND (l.tenant_id = o.tenant_id OR l.cause <> 'foreign')  -- whoever borrowed an id bars nothing for its owner
     UNION ALL
     SELECT 3, o.expiry, NULL, 'older than ' || o.max_age WHERE o.expires_at < core.clock()
     UNION ALL

@@ -97,7 +97,8 @@ BEGIN
     cancelled := o.state <> 'claimed' AND NOT o.ambiguous
       AND NOT EXISTS (SELECT FROM core.processed_job f WHERE f.job_id = o.job_id AND f.consumer = o.consumer
                       UNION ALL SELECT FROM core.dead_letters l
-                      WHERE l.job_id = o.job_id AND l.consumer = o.consumer AND l.status = 'pending_review');
+                      WHERE l.job_id = o.job_id AND l.consumer = o.consumer AND (l.tenant_id = o.tenant_id OR l.cause <> 'foreign')
+                        AND l.status = 'pending_review');
     IF cancelled THEN
       PERFORM core.finish(o, 'cancelled', 'by the product', '');
     END IF;
@@ -110,21 +111,26 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM core.delivery d WHERE d.job_id = p_job AND d.queue = e.queue AND d.ended_at = core.clock());
 END $$;
 
--- Where a job is, at each of its queues: the living row first, then how it ended.
-CREATE FUNCTION core.status(p_job uuid) RETURNS TABLE (job_id uuid, queue text, consumer text, tenant_id uuid, kind text,
-  state text, waits_for text, until timestamptz, attempts integer, history jsonb, correlation_id text)
+-- Where a job is, at each of its queues: the living row first, then how it ended. p_providers: queue → its provider, so that a
+-- job whose turn has come is said to wait for its provider.
+CREATE FUNCTION core.status(p_job uuid, p_providers jsonb DEFAULT '{}') RETURNS TABLE (job_id uuid, queue text, consumer text,
+  tenant_id uuid, kind text, state text, waits_for text, until timestamptz, attempts integer, history jsonb, correlation_id text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT o.job_id, o.queue, o.consumer, o.tenant_id, o.kind,
          CASE WHEN o.state = 'scheduled' AND o.due_at <= core.clock() THEN 'ready' ELSE o.state END,
-         CASE o.state WHEN 'scheduled' THEN CASE WHEN o.due_at > core.clock() THEN 'its time' ELSE 'its turn' END
-                      WHEN 'pushed' THEN 'a worker' WHEN 'claimed' THEN 'its worker''s answer'
-                      WHEN 'retrying' THEN 'the next attempt' WHEN 'halted' THEN 'a person: notif resume'
-                      ELSE CASE WHEN o.due_at > core.clock() THEN o.history -> -1 ->> 'note' ELSE 'its turn' END END,
-         nullif(o.due_at, 'infinity'), o.attempts::integer, o.history, o.correlation_id
-  FROM core.outbox o WHERE o.job_id = p_job
+         CASE WHEN o.state = 'pushed' THEN 'a worker' WHEN o.state = 'claimed' THEN 'its worker''s answer'
+              WHEN o.state = 'halted' THEN 'a person: notif resume'
+              WHEN o.due_at <= core.clock() THEN coalesce('its provider, ' || replace(b.verdict, '_', ' ') || ': ' || b.reason, 'its turn')
+              WHEN o.state = 'scheduled' THEN 'its time' WHEN o.state = 'retrying' THEN 'the next attempt'
+              ELSE o.history -> -1 ->> 'note' END,
+         nullif(CASE WHEN o.due_at <= core.clock() AND o.state NOT IN ('pushed', 'claimed', 'halted') THEN coalesce(b.until, o.due_at)
+                     ELSE o.due_at END, 'infinity'), o.attempts::integer, o.history, o.correlation_id
+  FROM core.outbox o LEFT JOIN LATERAL core.blocked(p_providers ->> o.queue, o.queue, o.sender_domain) b ON true
+  WHERE o.job_id = p_job
   UNION ALL
   SELECT l.job_id, l.queue, l.consumer, l.tenant_id, NULL, CASE l.status WHEN 'pending_review' THEN 'dead' ELSE l.status END,
-         CASE l.status WHEN 'pending_review' THEN 'a person: dead letter ' || l.id || ', ' || l.cause END, NULL, l.attempts::integer,
+         CASE l.status WHEN 'pending_review' THEN 'a person: dead letter ' || l.id || ', ' || l.cause
+         ELSE concat_ws(': ', l.decided_by, l.reason) END, l.decided_at, l.attempts::integer,
          coalesce(l.snapshot -> 'history', '[]'), l.correlation_id
   FROM core.dead_letters l WHERE l.job_id = p_job AND l.status <> 'replayed'
   UNION ALL

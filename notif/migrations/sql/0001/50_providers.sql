@@ -32,7 +32,8 @@ BEGIN
     RETURN false;
   END IF;
   UPDATE core.outbox SET due_at = core.clock(), ready_at = core.clock()
-  WHERE queue = ANY (p_queues) AND state = 'halted' AND (p_domain = '' OR sender_domain = p_domain);
+  WHERE queue = ANY (p_queues) AND due_at > core.clock() AND (p_domain = '' OR sender_domain = p_domain)
+    AND state IN ('halted', 'ready');  -- ready and not yet due: deferred, until a closing was to end
   INSERT INTO core.audit (at, who, action, target) VALUES (core.clock(), p_who, 'resume', concat_ws('/', p_provider, nullif(p_domain, '')));
   RETURN true;
 END $$;

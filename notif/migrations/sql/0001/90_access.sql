@@ -24,11 +24,19 @@ BEGIN
   END LOOP;
 END $$;
 
-REVOKE ALL ON ALL TABLES IN SCHEMA core FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA core FROM PUBLIC;
+-- By name, here and below: in schema core there may be tables and functions that are not ours to touch.
+DO $$
+DECLARE
+  f regprocedure;
+BEGIN
+  FOR f IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'core'::regnamespace AND p.proowner = 'notif_owner'::regrole LOOP
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+  END LOOP;
+END $$;
+
 GRANT USAGE ON SCHEMA core TO notif_publisher, notif_worker, notif_maintenance;
 
-GRANT EXECUTE ON FUNCTION core.publish(jsonb), core.cancel(uuid), core.status(uuid)
+GRANT EXECUTE ON FUNCTION core.publish(jsonb), core.cancel(uuid), core.status(uuid, jsonb)
   TO notif_publisher, notif_worker, notif_maintenance;
 
 GRANT EXECUTE ON FUNCTION
@@ -56,7 +64,8 @@ GRANT EXECUTE ON FUNCTION
   core.fence(uuid, text, uuid, uuid, interval), core.clean_fences(integer), core.clean_deliveries(integer),
   core.clean_letters(interval, integer), core.clean_processes(), core.beat(text, integer, text, text, timestamptz, text)
   TO notif_maintenance;
-GRANT SELECT ON ALL TABLES IN SCHEMA core TO notif_maintenance;
+GRANT SELECT ON core.audit, core.dead_letters, core.delivery, core.incident, core.notif_version, core.outbox, core.process,
+  core.processed_job, core.provider_state, core.tenant TO notif_maintenance;
 GRANT INSERT, UPDATE, DELETE ON core.outbox, core.dead_letters, core.incident, core.process, core.provider_state TO notif_maintenance;
 GRANT INSERT, UPDATE ON core.tenant TO notif_maintenance;
 GRANT DELETE ON core.delivery TO notif_maintenance;
