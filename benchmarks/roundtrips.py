@@ -26,14 +26,14 @@ def roundtrips(rig: Rig, size: Size, step: Step) -> list[Table]:
     names = [name for name in PER_JOB if any(counts[name] for counts in seen.values())]
     rest = sorted({name for counts in seen.values() for name in counts} - {*PER_JOB, *SUMS})
     rows = [_row(name, seen, size.counted) for name in (*names, *SUMS)]
-    clock = [{"by the clock": name, **{kind: counts[name] for kind, counts in seen.items()}} for name in rest]
+    clock = [{"": name, **{kind: counts[name] for kind, counts in seen.items()}} for name in rest]
     notes = [
         f"{size.counted:,} jobs of each kind published before relay and worker start; per job, publishing not included",
         "pick, push and fetch carry many jobs each; a relay that finds nothing due picks too",
     ]
     tables = [Table("Round trips and commits per job", rows, notes)]
     return (
-        [*tables, Table("Round trips that go by the clock, in all", clock, ["during the same runs"])]
+        [*tables, Table("The rest: connecting, and what goes by the clock", clock, ["in all, during the same runs"])]
         if clock
         else tables
     )

@@ -1,5 +1,6 @@
 """From a kind and its data to the message that goes out."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -48,11 +49,10 @@ class Composer:
             return (self._delivery.redirect_to,)
         return _to(kind, parsed) if kind.template else _as_message(parsed).recipients
 
-    def allowed(self, kind: Kind, parsed: BaseModel) -> bool:
-        """Whether `delivery.only` covers every recipient; renders nothing."""
-        if not self._delivery.only:
-            return True
-        return all(self._delivery.covers(recipient) for recipient in self.recipients(kind, parsed))
+    def allowed(self, recipients: Iterable[str]) -> bool:
+        """Whether `delivery` lets a request to these go out. Asked of the frozen bytes: they may be another configuration's."""
+        to = self._delivery.redirect_to
+        return all(self._delivery.covers(one) and (not to or bare(one) == bare(to)) for one in recipients)
 
     def _composed(self, kind: Kind, parsed: BaseModel) -> EmailMessage:
         if kind.template is None:

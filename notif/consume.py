@@ -169,8 +169,14 @@ class Consumer(ABC):
         return "poison"
 
 
+LONGEST_LOOK = 60.0
+"""Seconds: a person may end a closing sooner than it would itself, so it is looked at again by then."""
+
+
 def waiting(stop: Stop) -> Settlement:
     """Closed: looked at again when it opens. Halted: when a person resumes it."""
     if stop.seconds is None:
         return Settlement("deferred", wait=None, state="halted", error=stop.reason, refund=True)
-    return Settlement("deferred", wait=max(1.0, stop.seconds), error=f"provider closed: {stop.reason}", refund=True)
+    return Settlement(
+        "deferred", wait=min(max(1.0, stop.seconds), LONGEST_LOOK), error=f"provider closed: {stop.reason}", refund=True
+    )

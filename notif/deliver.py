@@ -29,6 +29,7 @@ from notif.verdict import (
     Unclear,
 )
 
+SUPPRESSED = Settlement("suppressed", error="not covered by delivery.only or delivery.redirect_to")
 NOT_REACHED_WAIT = 5.0
 """Seconds until a provider that could not be reached is tried again with this job; circuits follow."""
 
@@ -54,12 +55,15 @@ class Deliverer(Consumer):
     def admit(self, ref: Reference, gated: Gated, kind: Kind) -> str:
         request, render = gated.request, None
         if request is None:
-            composer, parsed = self._channel.composer, kind.parse(gated.envelope.data)
-            if not composer.allowed(kind, parsed):
-                return self.settle(ref, ref.generation, Settlement("suppressed", error="not covered by delivery.only"))
+            parsed = kind.parse(gated.envelope.data)  # before the claim: what does not fit is no failed attempt
+            recipients = self._channel.composer.recipients(kind, parsed)
             render = partial(self._rendered, ref, kind, parsed)
             if kind.template is None:  # needs no rendering: frozen by the claim itself
                 request = render()
+        else:  # frozen under another configuration, perhaps: a restored dump must not write to real people
+            recipients = self._channel.provider.recipients(request)
+        if not self._channel.composer.allowed(recipients):
+            return self.settle(ref, ref.generation, SUPPRESSED)
         refused = self._permit(gated.sender_domain)
         if refused:
             return self.settle(ref, ref.generation, waiting(refused))
@@ -69,7 +73,7 @@ class Deliverer(Consumer):
         try:
             return self._claimed(ref, claimed, gated.sender_domain, render)
         finally:
-            self.desk.leases.drop(ref)
+            self.desk.leases.drop(ref, claimed.generation)
 
     def _permit(self, domain: str) -> Stop | None:
         """Leave for one request, now. Until the lanes come it asks `core.provider_state` alone."""
@@ -82,7 +86,7 @@ class Deliverer(Consumer):
                 request = self._frozen(ref, claimed, render())
             if request is None:
                 return "gone"
-            refused = self._last_look(ref, domain)
+            refused = self._last_look(ref, claimed, domain)
         except Unavailable as error:
             refused = Settlement("deferred", wait=1.0, error=f"not started: {error}", refund=True)
         except InvalidEnvelope as error:
@@ -94,6 +98,8 @@ class Deliverer(Consumer):
             return self.settle(ref, claimed.generation, refused or Settlement("gate"))
         started = self.desk.leases.now()
         answer = self._call(ref, request, claimed.key)
+        if isinstance(answer, NeedsPerson) and answer.domain:
+            answer = replace(answer, domain=domain)  # the row's: a halt under another name would never hold it
         return self.settle(ref, claimed.generation, self._settlement(answer, claimed.attempts, started))
 
     def _call(self, ref: Reference, request: bytes, key: str) -> Answer:
@@ -110,12 +116,12 @@ class Deliverer(Consumer):
         """With the permit in hand: one commit more, the first time only. None: the claim is gone."""
         return request if self.desk.ledger.freeze(ref, claimed.generation, request) else None
 
-    def _last_look(self, ref: Reference, domain: str) -> Settlement | None:
+    def _last_look(self, ref: Reference, claimed: Claimed, domain: str) -> Settlement | None:
         """Closed meanwhile, or too little of the lease left for a whole call: not started, the attempt given back."""
         refused = self._permit(domain)
         if refused:
             return waiting(refused)
-        if self.desk.leases.left(ref) < self._channel.deadline:
+        if self.desk.leases.left(ref, claimed.generation) < self._channel.deadline:
             return Settlement("deferred", wait=1.0, error="too little of the lease was left for a call", refund=True)
         return None
 

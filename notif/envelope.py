@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from notif.errors import InvalidEnvelope, TooLarge
 
@@ -56,7 +57,8 @@ class Envelope(BaseModel):
     @classmethod
     def _version(cls, value: UUID) -> UUID:
         if value.version != 7:
-            raise ValueError(f"must be a UUID of version 7, not {value.version or 'of no known version'}")
+            found = value.version or "none that is known"
+            raise PydanticCustomError("version", "must be a UUID of version 7, not {found}", {"found": found})
         return value
 
     @classmethod

@@ -5,11 +5,13 @@ its process would be tried for ever.
 """
 
 from notif.consume import Consumer, Desk
-from notif.errors import Unavailable
 from notif.kinds import Kind
-from notif.ports import Claimed, Gated, Handler, Reference, Terms
+from notif.ports import Claimed, Gated, Handler, Reference, Session, Settlement, Terms
 from notif.retry import RetryPolicy
-from notif.verdict import Delivered, Retry, Suppressed, Verdict
+from notif.verdict import Dead, Deferred, Delivered, Retry, Suppressed
+
+ANSWERS = (Delivered, Suppressed, Dead, Deferred, Retry)
+"""What a handler may answer; the other verdicts are the protocol's own."""
 
 
 class HandlerConsumer(Consumer):
@@ -25,26 +27,21 @@ class HandlerConsumer(Consumer):
         if not isinstance(claimed, Claimed):
             return self.stop(ref, ref.generation, claimed)
         try:
-            verdict = self._worked(ref, claimed, gated)
-            if verdict is None:
-                return "gone"
-            if isinstance(verdict, Delivered | Suppressed):
-                return type(verdict).__name__.lower()
-            return self.settle(ref, claimed.generation, self.settlement(verdict, claimed.attempts))
+            # If this raises Unavailable, whether it was committed is not known: the fence knows when the lease has ended.
+            return self.desk.ledger.work(
+                ref, claimed.generation, self.terms, lambda session: self._worked(session, ref, claimed, gated)
+            )
         finally:
-            self.desk.leases.drop(ref)
+            self.desk.leases.drop(ref, claimed.generation)
 
-    def _worked(self, ref: Reference, claimed: Claimed, gated: Gated) -> Verdict | None:
-        def work(session: object) -> Verdict:
-            verdict = self._handler(session, gated.envelope)
-            if not isinstance(verdict, Verdict):
-                raise TypeError(f"the handler of {self.terms.consumer!r} returned {verdict!r}, which is no verdict")
-            return verdict
-
+    def _worked(self, session: Session, ref: Reference, claimed: Claimed, gated: Gated) -> Settlement:
         try:
-            return self.desk.ledger.work(ref, claimed.generation, self.terms, work)
-        except Unavailable:
-            raise  # whether it was committed is not known: the fence knows when the lease has ended
+            verdict = self._handler(session, gated.envelope)
+            if not isinstance(verdict, ANSWERS):
+                raise TypeError(f"it returned {type(verdict).__name__}, not {', '.join(a.__name__ for a in ANSWERS)}")
+            session.flush()
         except Exception as error:
             self.desk.log.exception("handler failed", job_id=str(ref.job_id), consumer=self.terms.consumer)
-            return Retry(f"{type(error).__name__} in the handler")
+            detail = f": {error}" if isinstance(error, TypeError) else ""
+            verdict = Retry(f"{type(error).__name__} in the handler{detail}")
+        return self.settlement(verdict, claimed.attempts)

@@ -19,7 +19,7 @@ class Leases:
     def __init__(self, ledger: LedgerPort, lease: timedelta, clock: Callable[[], float]) -> None:
         self._ledger, self._lease, self._clock = ledger, lease, clock
         self._lock = threading.Lock()
-        self._held: dict[tuple[UUID, str], Held] = {}
+        self._held: dict[tuple[UUID, str, int], Held] = {}
 
     def now(self) -> float:
         return self._clock()
@@ -28,16 +28,16 @@ class Leases:
         """A claim that was asked for at `asked_at`: the lease counts from the asking, never from the answer."""
         held = Held(ref, generation, max_runtime, asked_at + self._lease.total_seconds())
         with self._lock:
-            self._held[ref.job_id, ref.queue] = held
+            self._held[ref.job_id, ref.queue, generation] = held
 
-    def drop(self, ref: Reference) -> None:
+    def drop(self, ref: Reference, generation: int) -> None:
         with self._lock:
-            self._held.pop((ref.job_id, ref.queue), None)
+            self._held.pop((ref.job_id, ref.queue, generation), None)
 
-    def left(self, ref: Reference) -> float:
-        """Seconds of the lease that are surely left."""
+    def left(self, ref: Reference, generation: int) -> float:
+        """Seconds of this claim's lease that are surely left; one process may have lost a job and claimed it again."""
         with self._lock:
-            held = self._held.get((ref.job_id, ref.queue))
+            held = self._held.get((ref.job_id, ref.queue, generation))
         return held.ends - self._clock() if held else 0.0
 
     def renew(self) -> None:
@@ -50,6 +50,6 @@ class Leases:
         renewed = self._ledger.renew(claims, self._lease)
         with self._lock:
             for claim in claims:
-                key = (claim.ref.job_id, claim.ref.queue)
-                if key in renewed and self._held.get(key) == claim:
+                key = (claim.ref.job_id, claim.ref.queue, claim.generation)
+                if key in renewed and key in self._held:
                     self._held[key] = replace(claim, ends=ends)

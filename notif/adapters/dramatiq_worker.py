@@ -72,6 +72,7 @@ class NotifBroker(RedisBroker):
             maintenance_chance=0,
         )
         self.consumers, self.poison, self.healthy, self.log = consumers, poison, healthy, log
+        self.draining = False
         self.fetch = self.client.register_script(FETCH)
 
     def declare_queue(self, queue_name: str) -> None:
@@ -137,7 +138,7 @@ class ReferenceConsumer(dramatiq.Consumer):
         self._fetched = []
 
     def _fetch(self) -> None:
-        if not self._broker.healthy():
+        if self._broker.draining or not self._broker.healthy():
             time.sleep(SICK_WAIT)
             return
         room = self._prefetch - len(self._unacked)
@@ -212,6 +213,12 @@ class Lifecycle(dramatiq.Middleware):
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         del broker, worker
         self._start()
+
+    def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        """A process that has been told to stop takes nothing more: it would hold it for as long as its last call lasts."""
+        del worker
+        assert isinstance(broker, NotifBroker)
+        broker.draining = True
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         del broker, worker

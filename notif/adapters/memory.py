@@ -8,6 +8,7 @@ from uuid import UUID
 
 from notif.envelope import Envelope
 from notif.errors import JobConflict, UnknownTenant, nearest
+from notif.kinds import Kinds
 from notif.ports import CheckerPort, JobStatus, Publication, Session
 
 
@@ -31,12 +32,14 @@ class MemoryQueue:
     def __init__(
         self,
         checker: CheckerPort,
+        kinds: Kinds,
         *,
         now: Callable[[], datetime],
         on_commit: Callable[[Session, Callable[[], None]], None],
         tenants: Collection[UUID] | None = None,
     ) -> None:
         self._checker, self._now, self._on_commit, self._tenants = checker, now, on_commit, tenants
+        self.kinds = kinds
         self.jobs: list[MemoryJob] = []
         self._cancelled: set[tuple[UUID, str]] = set()
 

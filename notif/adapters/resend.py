@@ -112,6 +112,11 @@ class ResendProvider:
         ]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
+    def recipients(self, request: bytes) -> tuple[str, ...]:
+        """To, cc and bcc of a request made by `build`."""
+        fields = json.loads(request)
+        return tuple(address for name in ("to", "cc", "bcc") for address in fields.get(name, ()))
+
     def send(self, request: bytes, key: str, deadline: float) -> Answer:
         """One call with exactly these bytes, at most `deadline` seconds. Raises ValueError for an impossible key."""
         if not KEY.fullmatch(key):

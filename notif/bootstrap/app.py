@@ -145,6 +145,10 @@ class App:
 
     @cached_property
     def processes(self) -> PostgresProcesses:
+        """Under the maintenance role, or in a worker's container under the worker's: both may look who is there."""
+        if self.settings.database_maintenance_url is None and self.settings.database_url is not None:
+            url = required("NOTIF_DATABASE_URL", self.settings.database_url, "ps")
+            return PostgresProcesses(self.database(url, pool=1, name="notif ps"))
         return PostgresProcesses(self.maintenance)
 
     @cached_property

@@ -12,4 +12,4 @@ __all__ = ["MemoryJob", "MemoryQueue", "memory_queue"]
 
 def memory_queue(app: App, *, tenants: Collection[UUID] | None = None) -> MemoryQueue:
     """The same checks, configuration and consumers as the outbox; `tenants`: those that are known, None: all."""
-    return MemoryQueue(app.checker, now=app.now, on_commit=after_commit, tenants=tenants)
+    return MemoryQueue(app.checker, app.kinds, now=app.now, on_commit=after_commit, tenants=tenants)

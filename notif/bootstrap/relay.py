@@ -29,7 +29,9 @@ def relays(app: App) -> list[Relay]:
     for lane in (*Lane, None):
         routes = [Route(app.terms(queue), _rate(app, queue)) for queue in app.queues_of(lane)]
         if routes:
-            made.append(Relay(outbox, carrier, routes, app.log, time.monotonic))
+            made.append(
+                Relay(outbox, carrier, routes, all_queues=app.config.queue_names, log=app.log, clock=time.monotonic)
+            )
     return made
 
 

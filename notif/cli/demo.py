@@ -1,7 +1,6 @@
 """`notif demo`, which `./run demo` calls."""
 
 import shlex
-import signal
 from typing import Annotated
 
 import typer
@@ -45,6 +44,6 @@ def _keep(console: Console, stage: Stage) -> None:
     console.print(f"  export NOTIF_DATA_DIR={shlex.quote(str(stage.machine.data_dir))}; ./run notif ps")
     console.print("Ctrl-C ends it.")
     try:
-        signal.pause()
+        stage.machine.watch()
     except KeyboardInterrupt:
         console.print("stopping …")

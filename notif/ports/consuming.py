@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from notif.envelope import Envelope
 from notif.ports.publishing import Session
-from notif.verdict import Answer, Verdict
+from notif.verdict import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +125,14 @@ class LedgerPort(Protocol):
         """The state the row came to; 'gone' if the generation had moved on, and nothing was written."""
         ...
 
-    def renew(self, claims: Sequence[Held], lease: timedelta) -> set[tuple[UUID, str]]:
+    def renew(self, claims: Sequence[Held], lease: timedelta) -> set[tuple[UUID, str, int]]:
         """Extend the leases that are still held, one call for a whole process; answers which."""
         ...
 
-    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Session], Verdict]) -> Verdict | None:
-        """A database-only consumer's work, its fence and the row's end, one transaction.
+    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Session], Settlement]) -> str:
+        """A database-only consumer's work, its fence and the row's end or move: one transaction.
 
-        Any verdict but Delivered or Suppressed rolls the work back and leaves the row to the caller. None: the claim is gone.
+        What it settles as anything but delivered or suppressed takes the work back first. The state the row came to.
         """
         ...
 
@@ -153,6 +153,10 @@ class ProviderPort(Protocol):
 
     def build(self, message: BaseModel, job_id: UUID) -> bytes:
         """The request's bytes, frozen as they are and repeated byte for byte; carries the tags `job` and `n`."""
+        ...
+
+    def recipients(self, request: bytes) -> tuple[str, ...]:
+        """Everybody these bytes would go to."""
         ...
 
     def send(self, request: bytes, key: str, deadline: float) -> Answer:

@@ -48,6 +48,8 @@ class Picked:
 
     refs: list[Reference]
     outstanding: dict[str, int]
+    after: dict[str, UUID]
+    """Queue → the tenant whose turn it was last, whether its row was pushed or held."""
 
 
 class OutboxPort(Protocol):

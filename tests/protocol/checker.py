@@ -16,13 +16,13 @@ NOT_SENT = ("cancelled", "expired", "suppressed")
 HELD = ("gate", "claim", "freeze", "settle", "work", "renew")
 """What a worker may only do to the row it holds."""
 QUIETLY = {
-    "freeze": ("claimed", "request"),
-    "renew": ("claimed", "due_at"),
-    "requeue": ("pushed", "due_at"),
-    "resume": ("halted", "due_at"),
-    "wake": ("halted", "due_at"),
+    "freeze": (("claimed",), "request"),
+    "renew": (("claimed",), "due_at"),
+    "requeue": (("pushed",), "due_at"),
+    "resume": (("halted", "ready"), "due_at"),
+    "wake": (("halted",), "due_at"),
 }
-"""What may change a row without a new generation: in which state, and which column."""
+"""What may change a row without a new generation: in which states, and which column."""
 PUSHES_PER_MINUTE = 60
 DOMAINS = tuple(f"{name}.test" for name in KINDS)
 
@@ -178,7 +178,7 @@ class Checker(Memory):
             self.judge_push(address, life, after)
         elif by.op == "claim":
             self.judge_claim(address, life, before, after)
-        elif by.op == "settle" and after.state not in ("claimed", "pushed"):
+        elif by.op in ("settle", "work") and after.state not in ("claimed", "pushed"):
             life.slot = after.due_at
         else:
             raise Violation("moved by somebody who may not", f"{self.name(address)}: {by.op}")
@@ -188,13 +188,13 @@ class Checker(Memory):
 
     def stayed(self, by: By, address: Address, after: SeenRow, columns: set[str]) -> None:
         """Changed without a new generation."""
-        state, column = QUIETLY.get(by.op, ("", ""))
-        if columns != {column} or after.state != state:
+        states, column = QUIETLY.get(by.op, ((), ""))
+        if columns != {column} or after.state not in states:
             raise Violation(
                 "moved without a new generation",
                 f"{self.name(address)}: {by.op} changed {sorted(columns)} of a {after.state} row",
             )
-        if after.state == "halted":
+        if after.state in ("halted", "ready"):
             self.rows[address].slot = after.due_at
         if "request" in columns:
             self.say(f"{self.name(address)}: request frozen")

@@ -88,7 +88,9 @@ class RealModel:
         ]
         with suppress(_TakenBack), self.stage.maintenance.transaction() as connection:
             found = connection.exec_driver_sql(PICK, tuple(map(list, zip(*turn, strict=True)))).fetchall()
-            refs = [Reference(row[0], row[1], row[2], row[3]) for row in found if row[0] is not None]
+            refs = [
+                Reference(row[0], row[1], row[2], row[3]) for row in found if row[0] is not None and row[3] is not None
+            ]
             raise _TakenBack
         return refs
 

@@ -1,5 +1,6 @@
 """A worker process of the schedules: the real consumers, behind ports that stop and that fail."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -95,21 +96,16 @@ class SteppedLedger:
         self._done("settle", generation, 0.05)
         return state
 
-    def renew(self, claims: Sequence[Held], lease: timedelta) -> set[tuple[UUID, str]]:
+    def renew(self, claims: Sequence[Held], lease: timedelta) -> set[tuple[UUID, str, int]]:
         renewed = self._real.renew(claims, lease)
         self._done("renew", self._worker.generation, 0)
         return renewed
 
-    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Any], Verdict]) -> Verdict | None:
+    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Any], Settlement]) -> str:
         self._worker.actor.point("work")
-        try:
-            verdict = self._real.work(ref, generation, terms, work)
-        except Exception:
-            self._worker.used = True
-            self._done("work", generation, 0)
-            raise
+        state = self._real.work(ref, generation, terms, work)
         self._done("work", generation, 0.05)
-        return verdict
+        return state
 
 
 class SteppedClosings(Closings):
@@ -152,14 +148,14 @@ class SteppedLeases(Leases):
         super().__init__(ledger, timedelta(seconds=LEASE), worker.clock)
         self._worker = worker
 
-    def left(self, ref: Reference) -> float:
+    def left(self, ref: Reference, generation: int) -> float:
         model = self._worker.model
         if model.broken("call_without_lease_check"):
             return float("inf")
         row = model.checker.seen.rows.get(address(ref))
         if row and model.broken("lease_by_wall_clock"):
             return row.due_at - (model.now + self._worker.clock_offset)
-        return super().left(ref)
+        return super().left(ref, generation)
 
 
 class Post:
@@ -176,6 +172,9 @@ class Post:
 
     def close(self) -> None:
         pass
+
+    def recipients(self, request: bytes) -> tuple[str, ...]:
+        return tuple(json.loads(request)["to"])
 
     def send(self, request: bytes, key: str, deadline: float) -> Answer:
         worker, model = self._worker, self._worker.model
@@ -257,5 +256,6 @@ class Worker:
         if self.model.kills_its_worker((str(envelope.job_id), LEDGER)):
             raise Killed
         if self.model.fault("provider", 0.2):
+            self.used = True
             raise RuntimeError("the product's own trouble")
         return Delivered()

@@ -30,7 +30,7 @@ SQL_MUTATIONS: dict[str, Mutation] = {
     ),
     "settle_without_generation": Mutation((("settle", "AND x.generation = p_generation FOR UPDATE", "FOR UPDATE"),)),
     "renewal_without_generation": Mutation(
-        (("renew", "AND x.generation = c.generation", ""),), weights=(("renew", 25), ("freeze", 6))
+        (("renew", "AND x.generation = c.generation", ""),), weights=(("renew", 15), ("reap", 6))
     ),
     "push_keeps_generation": Mutation(
         (("pick", "SET generation = o.generation + 1,", "SET generation = o.generation,"),)
@@ -115,7 +115,7 @@ SQL_MUTATIONS: dict[str, Mutation] = {
             ("publish", "nextval('core.generation')", "0"),
             ("replay", "o.generation := o.generation + 1", "o.generation := 1"),
         ),
-        weights=(("replay", 25), ("freeze", 6)),
+        weights=(("publish", 20), ("cancel", 8), ("freeze", 6)),
     ),
     "claim_repeats_gate": Mutation(
         (("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, interval '100 years') b;"),),
@@ -159,8 +159,11 @@ SQL_MUTATIONS: dict[str, Mutation] = {
     "retry_ignores_attempts": Mutation((("settle", "ELSIF o.attempts >= p_max_attempts THEN", "ELSIF false THEN"),)),
     "lost_worker_ignores_attempts": Mutation((("end_lost", "x.attempts >= p_max_attempts OR", ""),)),
     "halt_outlives_expiry": Mutation(
-        (("pick", "WHEN v_domains AND l.expires_at > v_now", "WHEN v_domains"),),
-        weights=(("pause", 10), ("resume", 0.5)),
+        (
+            ("pick", "WHEN v_domains AND l.expires_at > v_now", "WHEN v_domains"),
+            ("hold_halted", " AND o.expires_at > core.clock()", ""),
+        ),
+        weights=(("pause", 2), ("resume", 1.5)),
     ),
     "expiry_ignored": Mutation((("obstacle", "WHERE o.expires_at < core.clock()", "WHERE false"),)),
 }
@@ -173,7 +176,7 @@ DRIVER_MUTATIONS: dict[str, Mutation] = {
         (("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, p_key_lifetime) b;"),),
         weights=(("pause", 10), ("resume", 12)),
     ),
-    "check_before_call": Mutation(weights=(("pause", 10), ("resume", 12))),
+    "check_before_call": Mutation(weights=(("pause", 14), ("resume", 16), ("freeze", 6))),
 }
 MUTATIONS = SQL_MUTATIONS | DRIVER_MUTATIONS
 NOT_HERE = {

@@ -85,7 +85,9 @@ class RelayHand:
     def __init__(self, model: "RealModel", number: int) -> None:
         self.model, self.number, self.actor = model, number, Actor()
         routes = [Route(terms(queue, model.settings.keyed), 8.0 if queue in MAIL_QUEUES else None) for queue in QUEUES]
-        self._relay = Relay(SteppedOutbox(self), SteppedCarrier(self), routes, Quiet(), lambda: model.now)
+        self._relay = Relay(
+            SteppedOutbox(self), SteppedCarrier(self), routes, all_queues=QUEUES, log=Quiet(), clock=lambda: model.now
+        )
 
     def step(self) -> None:
         if not self.actor.at:

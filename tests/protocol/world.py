@@ -87,8 +87,8 @@ class Audience(Composer):
         super().__init__(Renderer(), Delivery())
         self.left: set[str] = set()
 
-    def allowed(self, kind: Kind, parsed: BaseModel) -> bool:
-        return not self.left.intersection(super().recipients(kind, parsed))
+    def allowed(self, recipients: Iterable[str]) -> bool:
+        return not self.left.intersection(recipients)
 
 
 def kinds() -> Kinds:

@@ -23,7 +23,7 @@ from tests.kit import EMAIL, Installation
 
 
 class Hands:
-    """`ledger`, `keyed`, `retries`, `now` and `clock_offset` may be changed at any time. Close it at the end: it holds connections."""
+    """`ledger`, `keyed`, `retries`, `now` and `clock_offset` may be changed at any time. Close it: it holds connections."""
 
     def __init__(self, notif: Installation, provider: ProviderPort | None = None) -> None:
         self.app = notif.app_as("notif_worker")

@@ -82,7 +82,7 @@ def test_a_key_that_is_really_bad_is_mended_by_a_restart(notif: Installation, ha
 
 
 def test_a_halt_says_what_it_waits_for(notif: Installation, hands: Hands) -> None:
-    halted, fresh = notif.send(), uuid.UUID(int=0)
+    halted = notif.send()
     notif.sandbox.faults([{**BAD_KEY, "message": "restricted"}])
     hands.turn()
     fresh = notif.send()

@@ -20,8 +20,14 @@ KEEPALIVE = {
     "tcp_user_timeout": 10_000,
 }
 """Seconds (the last: milliseconds). By default a vanished host's session, and its locks, live on for over two hours."""
+READ_ONLY = ("25006", "25P03")
+"""A primary that has become a standby, a session that was ended for its idling: another connection will do."""
 TRANSACTION_LIMIT = "30s"
 """Our transactions end within this: an old snapshot slows every poll of the outbox."""
+
+
+class DatabaseSurprise(Exception):
+    """A database error that no code of ours expects."""
 
 
 def driver_url(url: str) -> URL:
@@ -47,11 +53,25 @@ def translated(error: DBAPIError) -> NotifError | None:
             return NotFound(text)
         case "NT409":
             return Refused(text)
-    if error.connection_invalidated or isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
+    gone = error.connection_invalidated or isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
+    if gone or cause.sqlstate in READ_ONLY:
         return Unavailable(
             f"Postgres does not answer: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}"
         )
     return None
+
+
+def surprise(error: DBAPIError) -> Exception:
+    """What nobody expected, without the values: SQLSTATE and message, which name columns and constraints only."""
+    cause = error.orig
+    if not isinstance(cause, psycopg.Error):
+        return error
+    return DatabaseSurprise(f"{type(cause).__name__} {cause.sqlstate}: {cause.diag.message_primary}")
+
+
+def storable(text: str) -> str:
+    """A provider's words as Postgres takes them: a NUL or half a surrogate pair would fail every settle of the job."""
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager
@@ -62,10 +82,7 @@ def translating() -> Iterator[None]:
     except TimeoutError as error:
         raise Unavailable(f"no database connection became free: {error}") from error
     except DBAPIError as error:
-        ours = translated(error)
-        if ours is None:
-            raise
-        raise ours from error
+        raise translated(error) or surprise(error) from None  # the server's detail quotes the row
 
 
 class Database:
@@ -78,6 +95,7 @@ class Database:
         self._engine = create_engine(
             driver_url(url),
             isolation_level="AUTOCOMMIT",
+            hide_parameters=True,  # a surprise is logged; what it was asked with is somebody's mail
             pool_size=pool,
             max_overflow=0,
             pool_timeout=10,

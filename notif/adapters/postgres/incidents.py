@@ -15,7 +15,7 @@ SELECT 'halt:' || provider || ':' || domain, concat_ws(' ', provider, nullif(dom
                         || CASE WHEN domain = '' THEN '' ELSE ' --domain ' || domain END
                       ELSE '; until ' || date_trunc('second', until) END, 'halt'
 FROM core.provider_state
-WHERE until > core.clock() AND (state = 'halted' OR until - since > interval '5 minutes')
+WHERE until > core.clock() AND (state = 'halted' OR CASE WHEN until < 'infinity' THEN until - since > interval '5 minutes' END)
 UNION ALL
 SELECT 'trouble:' || role || ':' || lane, role || ' ' || lane || ' is in trouble',
        string_agg(host || ' ' || pid || ': ' || trouble, '; '), 'trouble'

@@ -6,23 +6,21 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from notif.adapters.postgres.database import Database
+from notif.adapters.postgres.database import Database, storable
 from notif.envelope import Envelope
 from notif.errors import InvalidEnvelope
 from notif.ports import GONE, Claimed, Gated, Held, PoisonedRow, Reference, Session, Settlement, Stop, Terms
-from notif.verdict import Delivered, Suppressed, Verdict
 
 GATE = "SELECT * FROM core.gate(%s, %s, %s, %s, %s)"
 CLAIM = "SELECT * FROM core.claim(%s, %s, %s, %s, %s, %s, %s)"
 FREEZE = "SELECT core.freeze(%s, %s, %s, %s)"
 SETTLE = "SELECT core.settle(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-RENEW = "SELECT job_id, queue FROM core.renew(%s, %s, %s, %s, %s)"
+RENEW = "SELECT job_id, queue, generation FROM core.renew(%s, %s, %s, %s, %s)"
 BURY = "SELECT core.bury_poison(%s, %s, %s, %s, %s, %s, %s)"
 
 
-class _RolledBack(Exception):
-    def __init__(self, verdict: Verdict) -> None:
-        self.verdict = verdict
+COMMITTED = ("delivered", "suppressed")
+"""Settlements that keep a handler's work."""
 
 
 class PostgresLedger:
@@ -65,7 +63,7 @@ class PostgresLedger:
     def settle(self, ref: Reference, generation: int, terms: Terms, settlement: Settlement) -> str:
         return str(self._database.call(SETTLE, _settle_arguments(ref, generation, terms, settlement))[0][0])
 
-    def renew(self, claims: Sequence[Held], lease: timedelta) -> set[tuple[UUID, str]]:
+    def renew(self, claims: Sequence[Held], lease: timedelta) -> set[tuple[UUID, str, int]]:
         columns = (
             [held.ref.job_id for held in claims],
             [held.ref.queue for held in claims],
@@ -73,28 +71,20 @@ class PostgresLedger:
             [held.max_runtime for held in claims],
         )
         rows = self._database.call(RENEW, (*columns, lease))
-        return {(row[0], row[1]) for row in rows}
+        return {(row[0], row[1], row[2]) for row in rows}
 
-    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Session], Verdict]) -> Verdict | None:
-        try:
-            with self._database.session() as session:
-                connection = session.connection()
-                begin = (ref.job_id, ref.queue, generation)
-                if not connection.exec_driver_sql("SELECT core.begin_work(%s, %s, %s)", begin).scalar():
-                    return None
-                verdict = work(session)
-                match verdict:
-                    case Delivered():
-                        settlement = Settlement("delivered")
-                    case Suppressed(reason):
-                        settlement = Settlement("suppressed", error=reason)
-                    case _:
-                        raise _RolledBack(verdict)
-                session.flush()
-                connection.exec_driver_sql(SETTLE, _settle_arguments(ref, generation, terms, settlement))
-                return verdict
-        except _RolledBack as back:
-            return back.verdict
+    def work(self, ref: Reference, generation: int, terms: Terms, work: Callable[[Session], Settlement]) -> str:
+        with self._database.session() as session:
+            connection = session.connection()
+            begin = (ref.job_id, ref.queue, generation)
+            if not connection.exec_driver_sql("SELECT core.begin_work(%s, %s, %s)", begin).scalar():
+                return "gone"
+            with session.begin_nested() as savepoint:
+                settlement = work(session)
+                if settlement.verdict not in COMMITTED:
+                    savepoint.rollback()
+            settle = _settle_arguments(ref, generation, terms, settlement)
+            return str(connection.exec_driver_sql(SETTLE, settle).scalar())
 
 
 class PostgresPoison:
@@ -127,9 +117,9 @@ def _settle_arguments(ref: Reference, generation: int, terms: Terms, s: Settleme
         s.verdict,
         s.wait,
         s.state,
-        s.cause,
-        s.error,
-        s.provider_id,
+        storable(s.cause),
+        storable(s.error),
+        storable(s.provider_id),
         s.refund,
         s.ambiguous_since,
     )

@@ -7,8 +7,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.exc import IntegrityError
-
 from notif.adapters.postgres.database import Database
 from notif.errors import NotFound, Refused
 from notif.ports import Letter, Process, Tenant
@@ -28,13 +26,13 @@ class PostgresTenants:
 
     def add(self, tenant: Tenant) -> None:
         t = tenant
-        try:
-            self._database.call(
-                "INSERT INTO core.tenant (id, name, timezone, tier, cell_id, active) VALUES (%s, %s, %s, %s, %s, %s)",
-                (t.id, t.name, t.timezone, t.tier, t.cell_id, t.active),
-            )
-        except IntegrityError:
-            raise Refused(f"tenant {t.id} is there already; change it by `notif tenants set`") from None
+        added = self._database.call(
+            "INSERT INTO core.tenant (id, name, timezone, tier, cell_id, active) VALUES (%s, %s, %s, %s, %s, %s) "
+            "ON CONFLICT DO NOTHING RETURNING id",
+            (t.id, t.name, t.timezone, t.tier, t.cell_id, t.active),
+        )
+        if not added:
+            raise Refused(f"tenant {t.id} is there already; change it by `notif tenants set`")
 
     def list(self) -> list[Tenant]:
         rows = self._database.call(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from notif.adapters.postgres.database import Database
+from notif.adapters.postgres.database import Database, storable
 from notif.ports import Closing, Picked, Reference, Turn
 
 PICK = """
@@ -30,13 +30,15 @@ class PostgresOutbox:
             [t.after for t in turns],
             [t.watermark for t in turns],
         )
-        refs, outstanding = [], {}
+        picked = Picked([], {}, {})
         for job_id, queue, tenant_id, generation, out in self._database.call(PICK, columns):
             if job_id is None:
-                outstanding[queue] = out
-            else:
-                refs.append(Reference(job_id, queue, tenant_id, generation))
-        return Picked(refs, outstanding)
+                picked.outstanding[queue] = out
+                continue
+            picked.after[queue] = tenant_id
+            if generation is not None:
+                picked.refs.append(Reference(job_id, queue, tenant_id, generation))
+        return picked
 
     def requeue(self, queues: Sequence[str]) -> int:
         return int(self._database.call("SELECT core.requeue(%s)", (list(queues),))[0][0])
@@ -62,5 +64,5 @@ class PostgresClosings:
         c = closing
         self._database.call(
             "SELECT core.close_provider(%s, %s, %s, %s, %s, %s)",
-            (c.provider, c.domain, c.state, c.reason, c.seconds, c.transactional_seconds),
+            (c.provider, c.domain, c.state, storable(c.reason), c.seconds, c.transactional_seconds),
         )

@@ -53,7 +53,9 @@ CREATE TABLE core.outbox (
   CONSTRAINT pk_outbox PRIMARY KEY (job_id, queue)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 50000);
--- The fair pick walks it tenant by tenant, one probe each.
+-- What is due, oldest first: an idle poll is one probe, whatever waits for later.
+CREATE INDEX idx_outbox_due ON core.outbox (queue, due_at);
+-- A flood: the fair pick walks it tenant by tenant, one probe each.
 CREATE INDEX idx_outbox_turn ON core.outbox (queue, tenant_id, due_at);
 -- What is out: counted for the window, looked through for lost workers. Always small.
 CREATE INDEX idx_outbox_out ON core.outbox (queue, state, due_at) WHERE state IN ('pushed', 'claimed');

@@ -61,6 +61,9 @@ BEGIN
              core.remember('[]', CASE WHEN later THEN 'scheduled' ELSE 'ready' END, 'published', v_now), v_now
       FROM j ON CONFLICT (job_id, queue) DO NOTHING RETURNING job_id
     ) SELECT v_new + count(*) INTO v_new FROM new;
+    IF v_new = jsonb_array_length(p_jobs) THEN  -- all of them are new: nothing to compare
+      RETURN v_new;
+    END IF;
     SELECT j.job_id, j.queue INTO v_bad
     FROM jsonb_to_recordset(p_jobs) AS j(job_id uuid, queue text, tenant_id uuid, kind text, data jsonb)
     JOIN core.outbox o ON o.job_id = j.job_id AND o.queue = j.queue
@@ -71,6 +74,9 @@ BEGIN
     EXIT WHEN NOT EXISTS (
       SELECT FROM jsonb_to_recordset(p_jobs) AS j(job_id uuid, queue text)
       WHERE NOT EXISTS (SELECT FROM core.outbox o WHERE o.job_id = j.job_id AND o.queue = j.queue));
+    IF v_round = 3 THEN
+      RAISE EXCEPTION USING ERRCODE = 'serialization_failure', MESSAGE = 'jobs of these ids come and go; publish again';
+    END IF;
   END LOOP;
   RETURN v_new;
 END $$;
@@ -124,7 +130,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
               WHEN o.state = 'scheduled' THEN 'its time' WHEN o.state = 'retrying' THEN 'the next attempt'
               ELSE o.history -> -1 ->> 'note' END,
          nullif(CASE WHEN o.due_at <= core.clock() AND o.state NOT IN ('pushed', 'claimed', 'halted') THEN coalesce(b.until, o.due_at)
-                     ELSE o.due_at END, 'infinity'), o.attempts::integer, o.history, o.correlation_id
+                     WHEN o.state <> 'halted' THEN o.due_at END, 'infinity'), o.attempts::integer, o.history, o.correlation_id
   FROM core.outbox o LEFT JOIN LATERAL core.blocked(p_providers ->> o.queue, o.queue, o.sender_domain) b ON true
   WHERE o.job_id = p_job
   UNION ALL

@@ -102,6 +102,8 @@ BEGIN
       -- A halted row waits for a person, yet not beyond its age: then it comes due once more, and the gate ends it.
       PERFORM core.move(o, p_state, coalesce(core.clock() + make_interval(secs => p_wait), o.expires_at), p_error);
       RETURN p_state;
+    ELSE
+      RAISE EXCEPTION 'core.settle knows no verdict %', p_verdict;
   END CASE;
 END $$;
 
@@ -125,7 +127,7 @@ END $$;
 -- Extend the leases that are still held: moves the timer, not the generation. A row somebody has locked is passed over: it is
 -- about to move, or a handler's transaction holds it, and nobody can take it from there.
 CREATE FUNCTION core.renew(p_jobs uuid[], p_queues text[], p_generations bigint[], p_max_runtimes interval[], p_lease interval)
-RETURNS TABLE (job_id uuid, queue text) LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS TABLE (job_id uuid, queue text, generation bigint) LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   UPDATE core.outbox o SET due_at = core.clock() + p_lease
   FROM (SELECT x.job_id, x.queue
         FROM unnest(p_jobs, p_queues, p_generations, p_max_runtimes) AS c(job_id, queue, generation, max_runtime)
@@ -133,7 +135,7 @@ RETURNS TABLE (job_id uuid, queue text) LANGUAGE sql SECURITY DEFINER SET search
         WHERE x.state = 'claimed' AND core.clock() - x.claimed_at < c.max_runtime
         FOR UPDATE OF x SKIP LOCKED) held
   WHERE o.job_id = held.job_id AND o.queue = held.queue
-  RETURNING o.job_id, o.queue::text
+  RETURNING o.job_id, o.queue::text, o.generation
 $$;
 
 -- A database-only consumer's second transaction opens with this: the row is locked, the tenant is set for what the handler touches.

@@ -34,8 +34,29 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   ) SELECT tenant_id FROM turn WHERE due_at <= core.clock() LIMIT p_most
 $$;
 
+-- Rows of halted sender domains wait for a person, and take no place in the window meanwhile. What was claimed is left to core.pick,
+-- which marks it; an expired one to the gate, which ends it.
+CREATE FUNCTION core.hold_halted(p_queue text, p_provider text, p_watermark timestamptz) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  WITH due AS (
+    SELECT o.job_id, o.sender_domain FROM core.outbox o
+    WHERE o.queue = p_queue AND o.due_at BETWEEN p_watermark AND core.clock() AND o.state <> 'claimed' AND o.expires_at > core.clock()
+    ORDER BY o.due_at LIMIT 1000
+  ), held AS (
+    SELECT o.job_id, s.reason
+    FROM due d
+    JOIN core.provider_state s ON s.provider = p_provider AND s.domain = d.sender_domain AND s.domain <> '' AND s.until > core.clock()
+    JOIN core.outbox o ON o.job_id = d.job_id AND o.queue = p_queue AND o.due_at <= core.clock() AND o.state <> 'claimed'
+    FOR UPDATE OF o SKIP LOCKED)
+  UPDATE core.outbox o
+  SET generation = o.generation + 1, state = 'halted', due_at = o.expires_at,
+      history = core.remember(o.history, 'halted', h.reason, core.clock())
+  FROM held h WHERE o.job_id = h.job_id AND o.queue = p_queue
+$$;
+
 -- Raise what is pushed next: one generation more, due again in 20 s. p_window: at most so many rows out (pushed, not yet due); of
--- one tenant at most half of them while another has something due. outstanding counts what was out before.
+-- one tenant at most half of them while another has something due. outstanding counts what was out before (a row of its own);
+-- generation NULL: its sender domain is halted, it was held instead of pushed.
 CREATE FUNCTION core.pick(p_queue text, p_provider text, p_keyed boolean, p_max_attempts integer, p_window integer, p_after uuid,
                           p_watermark timestamptz)
 RETURNS TABLE (job_id uuid, queue text, tenant_id uuid, generation bigint, outstanding integer)
@@ -43,6 +64,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := core.clock();
   v_out integer;
+  v_due uuid[];
   v_tenants uuid[];
   v_share integer;
   v_domains boolean := EXISTS (SELECT FROM core.provider_state s WHERE s.provider = p_provider AND s.domain <> '');
@@ -57,16 +79,27 @@ BEGIN
   IF v_out >= p_window OR EXISTS (SELECT FROM core.blocked(p_provider, p_queue, '')) THEN
     RETURN;
   END IF;
-  v_tenants := ARRAY(SELECT core.turn(p_queue, p_after, p_watermark, p_window - v_out));
-  IF cardinality(v_tenants) < p_window - v_out THEN  -- the turn goes round
-    v_tenants := v_tenants || ARRAY(
-      SELECT t FROM core.turn(p_queue, '00000000-0000-0000-0000-000000000000', p_watermark, p_window - v_out - cardinality(v_tenants)) t
-      WHERE t <> ALL (v_tenants));
+  IF v_domains THEN
+    PERFORM core.hold_halted(p_queue, p_provider, p_watermark);
+  END IF;
+  -- Two at least are asked for: with one place left, one tenant must not look as if it were alone.
+  v_due := ARRAY(SELECT o.tenant_id FROM core.outbox o WHERE o.queue = p_queue AND o.due_at BETWEEN p_watermark AND v_now
+                 ORDER BY o.due_at LIMIT 500);
+  IF cardinality(v_due) < 500 THEN  -- all that is due is known: no walk over those who only wait for later
+    v_tenants := ARRAY(SELECT t FROM (SELECT DISTINCT unnest(v_due) AS t) d ORDER BY t <= p_after, t
+                       LIMIT greatest(2, p_window - v_out));
+  ELSE
+    v_tenants := ARRAY(SELECT core.turn(p_queue, p_after, p_watermark, greatest(2, p_window - v_out)));
+    IF cardinality(v_tenants) < greatest(2, p_window - v_out) THEN  -- the turn goes round
+      v_tenants := v_tenants || ARRAY(
+        SELECT t FROM core.turn(p_queue, '00000000-0000-0000-0000-000000000000', p_watermark, greatest(2, p_window - v_out)) t
+        WHERE t <> ALL (v_tenants) LIMIT greatest(2, p_window - v_out) - cardinality(v_tenants));
+    END IF;
   END IF;
   IF cardinality(v_tenants) = 0 THEN
     RETURN;
   END IF;
-  v_share := CASE WHEN cardinality(v_tenants) > 1 THEN greatest(1, p_window / 2) ELSE p_window END;
+  v_share := CASE WHEN cardinality(v_tenants) > 1 THEN (p_window + 1) / 2 ELSE p_window END;
   RETURN QUERY
   WITH due AS (
     SELECT r.job_id, r.generation, row_number() OVER (ORDER BY r.nr, t.place) AS place
@@ -77,7 +110,9 @@ BEGIN
     CROSS JOIN LATERAL (
       SELECT o.job_id, o.generation, row_number() OVER (ORDER BY o.due_at) AS nr FROM core.outbox o
       WHERE o.queue = p_queue AND o.tenant_id = t.id AND o.due_at BETWEEN p_watermark AND v_now
-      ORDER BY o.due_at LIMIT greatest(0, v_share - mine.out)) r
+      -- no more than twice an even share: what is left over is picked by the next poll, at once
+      ORDER BY o.due_at
+      LIMIT least(greatest(0, v_share - mine.out), greatest(1, 2 * (p_window - v_out) / cardinality(v_tenants)))) r
     ORDER BY r.nr, t.place LIMIT p_window - v_out
   ), locked AS (  -- another relay's rows, and those a settle is about to move, are passed over
     SELECT o.job_id, o.generation, o.sender_domain, o.expires_at, d.place
@@ -99,13 +134,15 @@ BEGIN
         key_since = CASE WHEN o.state = 'claimed' AND o.request IS NOT NULL THEN coalesce(o.key_since, o.claimed_at) ELSE o.key_since END,
         state = CASE WHEN j.halt IS NULL THEN 'pushed' ELSE 'halted' END,
         due_at = CASE WHEN j.halt IS NULL THEN v_now + interval '20 seconds' ELSE o.expires_at END,
-        history = core.remember(o.history, CASE WHEN j.halt IS NULL THEN 'pushed' ELSE 'halted' END,
-                                coalesce(j.halt, CASE o.state WHEN 'claimed' THEN 'its worker was lost' ELSE 'in turn' END), v_now)
+        -- pushed again and again while no worker is there: one entry, or the useful ones would be forgotten
+        history = CASE WHEN o.state = 'pushed' AND j.halt IS NULL THEN o.history
+                       ELSE core.remember(o.history, CASE WHEN j.halt IS NULL THEN 'pushed' ELSE 'halted' END,
+                              coalesce(j.halt, CASE o.state WHEN 'claimed' THEN 'its worker was lost' ELSE 'in turn' END), v_now) END
     FROM judged j
     WHERE o.job_id = j.job_id AND o.queue = p_queue AND o.generation = j.generation
     RETURNING o.job_id, o.tenant_id, o.generation, o.state, j.place
   )
-  SELECT r.job_id, p_queue, r.tenant_id, r.generation, 0 FROM raised r WHERE r.state = 'pushed' ORDER BY r.place;
+  SELECT r.job_id, p_queue, r.tenant_id, CASE WHEN r.state = 'pushed' THEN r.generation END, 0 FROM raised r ORDER BY r.place;
 END $$;
 
 -- A failed push, or a wiped Redis: what was pushed is due at once.
@@ -116,13 +153,7 @@ CREATE FUNCTION core.requeue(p_queues text[]) RETURNS bigint LANGUAGE sql SET se
   SELECT count(*) FROM moved
 $$;
 
--- The relay's next watermark: the oldest live timer of a queue, never younger than 30 s ago. One probe a tenant.
+-- The relay's next watermark: the oldest live timer of a queue, never younger than 30 s ago.
 CREATE FUNCTION core.watermark(p_queue text) RETURNS timestamptz LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  WITH RECURSIVE turn AS (
-    (SELECT o.tenant_id, o.due_at FROM core.outbox o WHERE o.queue = p_queue ORDER BY o.tenant_id, o.due_at LIMIT 1)
-    UNION ALL
-    SELECT n.* FROM turn t CROSS JOIN LATERAL (
-      SELECT o.tenant_id, o.due_at FROM core.outbox o WHERE o.queue = p_queue AND o.tenant_id > t.tenant_id
-      ORDER BY o.tenant_id, o.due_at LIMIT 1) n
-  ) SELECT least(min(due_at), core.clock() - interval '30 seconds') FROM turn
+  SELECT least((SELECT min(o.due_at) FROM core.outbox o WHERE o.queue = p_queue), core.clock() - interval '30 seconds')
 $$;

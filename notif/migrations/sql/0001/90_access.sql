@@ -51,12 +51,12 @@ GRANT EXECUTE ON FUNCTION
   core.closings(),
   core.beat(text, integer, text, text, timestamptz, text)
   TO notif_worker;
-GRANT SELECT ON core.tenant, core.processed_job, core.delivery TO notif_worker;
+GRANT SELECT ON core.tenant, core.processed_job, core.delivery, core.process TO notif_worker;
 
 GRANT EXECUTE ON FUNCTION
   core.clock(), core.remember(jsonb, text, text, timestamptz), core.blocked(text, text, text),
   core.repeatable(core.outbox, interval), core.bury(core.outbox, text, text, bytea),
-  core.end_lost(text, boolean, integer), core.turn(text, uuid, timestamptz, integer),
+  core.end_lost(text, boolean, integer), core.hold_halted(text, text, timestamptz), core.turn(text, uuid, timestamptz, integer),
   core.pick(text, text, boolean, integer, integer, uuid, timestamptz), core.requeue(text[]), core.watermark(text), core.seconds_until(timestamptz),
   core.close_provider(text, text, text, text, double precision, double precision), core.closings(),
   core.resume(text, text, text[], text), core.wake_halted(text, text[]),
