@@ -65,7 +65,7 @@ def print_json(facts: Row, found: Mapping[str, Sequence[Table]]) -> None:
         name: [{"title": table.title, "rows": table.rows, "notes": table.notes} for table in tables]
         for name, tables in found.items()
     }
-    sys.stdout.write(json.dumps({"machine": facts, "results": results}, indent=2) + "\n")
+    sys.stdout.write(json.dumps({"machine": facts, "results": results}, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def _cell(value: object) -> str:
         case float() if value >= 100:
             return f"{value:,.0f}"
         case float():
-            return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+            return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
         case int():
             return f"{value:,}"
     return str(value)

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -44,31 +45,27 @@ class Rig:
         self._folder = Path(tempfile.mkdtemp(prefix="notif-bench-"))
         given = {name: os.environ[name] for name in ("NOTIF_PG_BIN", "NOTIF_VALKEY_BIN") if name in os.environ}
         self.machine = Machine(self._folder / "data", {"NOTIF_CONFIG": str(CONFIG), **given}, roles=[])
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        try:
-            self.machine.start()
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            stack.enter_context(self.machine)
             self.sandbox = SandboxClient(self.machine.sandbox_url)
             self.app = App.from_settings(self.machine.operator_env)
-            self._admin = psycopg.connect(self.admin_url("notif"), autocommit=True)
+            stack.callback(self.app.close)
+            self._admin = stack.enter_context(psycopg.connect(self.admin_url("notif"), autocommit=True))
             # From another database, so that looking is not counted.
-            self._watcher = psycopg.connect(self.admin_url("postgres"), autocommit=True)
-            self.redis: redis.Redis = redis.Redis.from_url(self.redis_url)
+            self._watcher = stack.enter_context(psycopg.connect(self.admin_url("postgres"), autocommit=True))
+            self.redis: redis.Redis = stack.enter_context(redis.Redis.from_url(self.redis_url))
             self.tenants = [uuid4() for _ in range(100)]
             for number, tenant in enumerate(self.tenants):
                 self.app.tenants.add(Tenant(tenant, f"Tenant {number}", "UTC", "standard", SINGLE_CELL, True))
-        except BaseException:
-            self.machine.stop()
-            raise
+            self._open = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.app.close()
-        self._admin.close()
-        self._watcher.close()
-        self.redis.close()
-        self.machine.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._open.close()
 
     # ---- where things are
     def admin_url(self, database: str) -> str:

@@ -10,6 +10,7 @@ from benchmarks.wire import Wire
 KINDS = ("email.message", "order.shipped")
 PER_JOB = ("core.gate", "core.claim", "core.freeze", "core.settle", "core.pick", "push", "fetch", "dramatiq ack")
 """What a job causes; the rest goes by the clock."""
+SUMS = ("HTTP requests", "statements to Postgres", "commands to Redis", "transactions that wrote")
 ROLES = ("relay", WORKER)
 
 
@@ -31,15 +32,10 @@ def roundtrips(rig: Rig, size: Size, step: Step) -> list[Table]:
         f"{size.counted:,} jobs of each kind published before relay and worker start; per job, publishing not included",
         "pick, push and fetch carry many jobs each; a relay that finds nothing due picks too",
     ]
-    tables = [Table("Round trips and commits per job", rows, notes)]
-    return (
-        [*tables, Table("The rest: connecting, and what goes by the clock", clock, ["in all, during the same runs"])]
-        if clock
-        else tables
-    )
-
-
-SUMS = ("HTTP requests", "statements to Postgres", "commands to Redis", "transactions that wrote")
+    return [
+        Table("Round trips and commits per job", rows, notes),
+        Table("The rest: connecting, and what goes by the clock", clock, ["in all, during the same runs"]),
+    ]
 
 
 def _count(rig: Rig, kind: str, count: int) -> Counter[str]:

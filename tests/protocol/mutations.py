@@ -15,7 +15,7 @@ class Mutation(NamedTuple):
     edits: tuple[Edit, ...] = ()
     keyed: int = 0
     keyless: int = 0
-    """First seed that catches it, with and without provider keys; 0: not known to be caught there."""
+    """A seed that catches it, with provider keys or without; 0: none is recorded."""
     weights: tuple[tuple[str, float], ...] = ()
     """Events that this rule is about, made frequent: its seeds come sooner."""
 
@@ -26,14 +26,18 @@ _OBSTACLES = "FROM core.obstacle(o, p_provider, p_key_lifetime) b;"
 
 SQL_MUTATIONS: dict[str, Mutation] = {
     "claim_without_generation": Mutation(
-        (("claim", "AND x.generation = p_generation AND x.state = 'pushed' FOR UPDATE", "FOR UPDATE"),)
+        (("claim", "AND x.generation = p_generation AND x.state = 'pushed' FOR UPDATE", "FOR UPDATE"),), keyed=2
     ),
-    "settle_without_generation": Mutation((("settle", "AND x.generation = p_generation FOR UPDATE", "FOR UPDATE"),)),
+    "settle_without_generation": Mutation(
+        (("settle", "AND x.generation = p_generation FOR UPDATE", "FOR UPDATE"),), keyed=2
+    ),
     "renewal_without_generation": Mutation(
-        (("renew", "AND x.generation = c.generation", ""),), weights=(("renew", 15), ("reap", 6))
+        (("renew", "AND x.generation = c.generation", ""),),
+        weights=(("renew", 9), ("freeze", 7), ("relay", 26), ("publish", 14)),
+        keyless=119,
     ),
     "push_keeps_generation": Mutation(
-        (("pick", "SET generation = o.generation + 1,", "SET generation = o.generation,"),)
+        (("pick", "SET generation = o.generation + 1,", "SET generation = o.generation,"),), keyed=1
     ),
     "push_to_paused": Mutation(
         (
@@ -42,7 +46,8 @@ SQL_MUTATIONS: dict[str, Mutation] = {
                 "IF v_out >= p_window OR EXISTS (SELECT FROM core.blocked(p_provider, p_queue, '')) THEN",
                 "IF v_out >= p_window THEN",
             ),
-        )
+        ),
+        keyed=1,
     ),
     "attempts_before_permit": Mutation(
         (
@@ -54,23 +59,26 @@ SQL_MUTATIONS: dict[str, Mutation] = {
                 "WHERE job_id = p_job AND queue = p_queue AND generation = p_generation;\n  SELECT",
             ),
             ("claim", "attempts = o.attempts + 1", "attempts = o.attempts"),
-        )
+        ),
+        keyed=1,
     ),
-    "deferred_counts": Mutation((("settle", "o.attempts := o.attempts - 1;", "NULL;"),)),
+    "deferred_counts": Mutation((("settle", "o.attempts := o.attempts - 1;", "NULL;"),), keyed=1),
     "cancel_claimed": Mutation(
-        (("cancel", "o.state <> 'claimed' AND NOT o.ambiguous", "NOT o.ambiguous"),), weights=(("cancel", 14),)
+        (("cancel", "o.state <> 'claimed' AND NOT o.ambiguous", "NOT o.ambiguous"),), weights=(("cancel", 14),), keyed=7
     ),
     "cancel_without_fence": Mutation(
-        (("finish", "IF p_verdict <> 'duplicate' THEN", "IF p_verdict NOT IN ('duplicate', 'cancelled') THEN"),)
+        (("finish", "IF p_verdict <> 'duplicate' THEN", "IF p_verdict NOT IN ('duplicate', 'cancelled') THEN"),),
+        keyed=1,
     ),
-    "letter_is_no_fence": Mutation((("obstacle", "l.status = 'pending_review'", "false"),)),
+    "letter_is_no_fence": Mutation((("obstacle", "l.status = 'pending_review'", "false"),), keyed=6),
     "duplicate_only_acks": Mutation(
-        (("settle_gate", "PERFORM core.finish(o, 'duplicate', p_reason, '');", "RETURN 'unchanged';"),)
+        (("settle_gate", "PERFORM core.finish(o, 'duplicate', p_reason, '');", "RETURN 'unchanged';"),), keyed=1
     ),
-    "duplicate_writes_fence": Mutation((("finish", "IF p_verdict <> 'duplicate' THEN", "IF true THEN"),)),
+    "duplicate_writes_fence": Mutation((("finish", "IF p_verdict <> 'duplicate' THEN", "IF true THEN"),), keyed=6),
     "discard_without_fence": Mutation(
         (("discard", "IF l.job_id IS NOT NULL AND l.cause <> 'foreign' THEN", "IF false THEN"),),
         weights=(("discard", 15),),
+        keyed=2,
     ),
     "replay_beside_row": Mutation(
         (
@@ -81,12 +89,13 @@ SQL_MUTATIONS: dict[str, Mutation] = {
                 "UPDATE core.dead_letters SET status = 'replayed', snapshot = NULL WHERE id = p_id; RETURN o.job_id; END IF;",
             ),
         ),
-        weights=(("replay", 15),),
+        weights=(("replay", 10), ("publish", 30)),
+        keyed=4,
     ),
     "key_per_attempt": Mutation(
-        (("claim", "x.request, x.key_number INTO", "x.request, x.key_number * 10 + x.attempts INTO"),)
+        (("claim", "x.request, x.key_number INTO", "x.request, x.key_number * 10 + x.attempts INTO"),), keyed=4
     ),
-    "key_age_ignored": Mutation((("repeatable", _UNREPEATABLE, "p_key_lifetime IS NOT NULL"),)),
+    "key_age_ignored": Mutation((("repeatable", _UNREPEATABLE, "p_key_lifetime IS NOT NULL"),), keyed=5),
     "lost_worker_is_certain": Mutation(
         (
             (
@@ -100,14 +109,17 @@ SQL_MUTATIONS: dict[str, Mutation] = {
                 "THEN o.key_since ELSE o.key_since END",
             ),
             ("end_lost", "IF o.request IS NOT NULL THEN", "IF false THEN"),
-        )
+        ),
+        keyed=6,
     ),
-    "lost_worker_always_repeats": Mutation((("end_lost", _LOST, "false"), ("repeatable", _UNREPEATABLE, "true"))),
+    "lost_worker_always_repeats": Mutation(
+        (("end_lost", _LOST, "false"), ("repeatable", _UNREPEATABLE, "true")), keyed=5
+    ),
     "work_without_generation": Mutation(
-        (("begin_work", "RETURN v_tenant IS NOT NULL;", "RETURN true;"),), weights=(("freeze", 9),)
+        (("begin_work", "RETURN v_tenant IS NOT NULL;", "RETURN true;"),), weights=(("freeze", 9),), keyed=17
     ),
     "settle_takes_all_queues": Mutation(
-        (("finish", "WHERE job_id = o.job_id AND queue = o.queue;", "WHERE job_id = o.job_id;"),)
+        (("finish", "WHERE job_id = o.job_id AND queue = o.queue;", "WHERE job_id = o.job_id;"),), keyed=2
     ),
     # ---- amendments taken back
     "generation_never_restarts": Mutation(
@@ -116,14 +128,17 @@ SQL_MUTATIONS: dict[str, Mutation] = {
             ("replay", "o.generation := o.generation + 1", "o.generation := 1"),
         ),
         weights=(("publish", 20), ("cancel", 8), ("freeze", 6)),
+        keyed=7,
     ),
     "claim_repeats_gate": Mutation(
         (("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, interval '100 years') b;"),),
         weights=(("pause", 10), ("resume", 12)),
+        keyed=14,
     ),
     "mark_bars_not_sent": Mutation(
         (("cancel", "AND NOT o.ambiguous", ""), ("finish_unsent", "IF o.ambiguous THEN", "IF false THEN")),
         weights=(("cancel", 12),),
+        keyed=3,
     ),
     "cancel_respects_fence": Mutation(
         (
@@ -135,6 +150,7 @@ SQL_MUTATIONS: dict[str, Mutation] = {
             ("cancel", "l.status = 'pending_review');", "l.status = 'pending_review'));"),
         ),
         weights=(("cancel", 12), ("publish", 16)),
+        keyed=1,
     ),
     "fence_outlives_row": Mutation(
         (
@@ -143,40 +159,51 @@ SQL_MUTATIONS: dict[str, Mutation] = {
                 "AND NOT EXISTS (SELECT FROM core.outbox o WHERE o.job_id = x.job_id AND o.consumer = x.consumer)",
                 "",
             ),
-        )
+        ),
+        keyed=8,
     ),
     "accepted_replay_new_key": Mutation(
-        (("replay", "IF NOT o.ambiguous OR NOT v_safe THEN", "IF NOT o.ambiguous THEN"),), weights=(("replay", 25),)
+        (("replay", "IF NOT o.ambiguous OR NOT v_safe THEN", "IF NOT o.ambiguous THEN"),),
+        weights=(("replay", 25),),
+        keyed=8,
     ),
     # ---- beyond the model
-    "freeze_without_generation": Mutation((("freeze", "AND generation = p_generation AND state = 'claimed'", ""),)),
+    "freeze_without_generation": Mutation(
+        (("freeze", "AND generation = p_generation AND state = 'claimed'", ""),), keyed=2
+    ),
     "requeue_takes_claimed": Mutation(
-        (("requeue", "AND state = 'pushed'", "AND state IN ('pushed', 'claimed')"),), weights=(("relay_crash", 10),)
+        (("requeue", "AND state = 'pushed'", "AND state IN ('pushed', 'claimed')"),),
+        weights=(("relay_crash", 10),),
+        keyed=2,
     ),
     "letter_leaves_row": Mutation(
-        (("bury", "DELETE FROM core.outbox WHERE job_id = o.job_id AND queue = o.queue;", ""),)
+        (("bury", "DELETE FROM core.outbox WHERE job_id = o.job_id AND queue = o.queue;", ""),), keyed=5
     ),
-    "retry_ignores_attempts": Mutation((("settle", "ELSIF o.attempts >= p_max_attempts THEN", "ELSIF false THEN"),)),
-    "lost_worker_ignores_attempts": Mutation((("end_lost", "x.attempts >= p_max_attempts OR", ""),)),
+    "retry_ignores_attempts": Mutation(
+        (("settle", "ELSIF o.attempts >= p_max_attempts THEN", "ELSIF false THEN"),), keyed=6
+    ),
+    "lost_worker_ignores_attempts": Mutation((("end_lost", "x.attempts >= p_max_attempts OR", ""),), keyed=13),
     "halt_outlives_expiry": Mutation(
         (
             ("pick", "WHEN v_domains AND l.expires_at > v_now", "WHEN v_domains"),
             ("hold_halted", " AND o.expires_at > core.clock()", ""),
         ),
         weights=(("pause", 2), ("resume", 1.5)),
+        keyed=9,
     ),
-    "expiry_ignored": Mutation((("obstacle", "WHERE o.expires_at < core.clock()", "WHERE false"),)),
+    "expiry_ignored": Mutation((("obstacle", "WHERE o.expires_at < core.clock()", "WHERE false"),), keyed=2),
 }
 DRIVER_MUTATIONS: dict[str, Mutation] = {
-    "push_before_commit": Mutation(),
-    "redis_id_without_generation": Mutation(),
-    "call_without_lease_check": Mutation(),
-    "lease_by_wall_clock": Mutation(),
+    "push_before_commit": Mutation(keyed=1),
+    "redis_id_without_generation": Mutation(keyed=2),
+    "call_without_lease_check": Mutation(keyed=4),
+    "lease_by_wall_clock": Mutation(keyed=1),
     "no_check_after_permit": Mutation(
         (("claim", _OBSTACLES, "FROM core.obstacle(o, NULL, p_key_lifetime) b;"),),
         weights=(("pause", 10), ("resume", 12)),
+        keyed=14,
     ),
-    "check_before_call": Mutation(weights=(("pause", 14), ("resume", 16), ("freeze", 6))),
+    "check_before_call": Mutation(weights=(("pause", 12), ("resume", 30), ("publish", 16), ("worker", 30)), keyed=7),
 }
 MUTATIONS = SQL_MUTATIONS | DRIVER_MUTATIONS
 NOT_HERE = {

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kit import Installation
+from notif.relay import Relay, Route
+from tests.kit import EMAIL, Installation
 from tests.spine.hands import Hands
+from tests.spine.relays import Clock, Counting, Leaky, Made
 
 
 @pytest.fixture
@@ -14,3 +16,29 @@ def hands(notif: Installation) -> Iterator[Hands]:
     made = Hands(notif)
     yield made
     made.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def carrier(hands: Hands) -> Leaky:
+    return Leaky(hands.carrier)
+
+
+@pytest.fixture
+def outbox(hands: Hands) -> Counting:
+    return Counting(hands.outbox)
+
+
+@pytest.fixture
+def made(hands: Hands, clock: Clock, carrier: Leaky, outbox: Counting) -> Made:
+    """Makes a relay; `rate` is its provider's."""
+
+    def make(rate: float | None = 1000.0, queue: str = EMAIL) -> Relay:
+        route = Route(hands.terms(queue), rate)
+        return Relay(outbox, carrier, [route], all_queues=[EMAIL, "loyalty"], log=hands.app.log, clock=clock)
+
+    return make

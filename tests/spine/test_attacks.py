@@ -139,7 +139,7 @@ def test_a_wiped_redis_is_noticed_for_every_lane(notif: Installation, hands: Han
     assert (other,) in notif.rows("SELECT queue FROM core.outbox WHERE due_at <= now() + interval '1 s'")
     theirs.poll()
     mine.poll()
-    assert {key.decode() for key in notif.redis.keys("notif:*.msgs")} == {f"notif:{EMAIL}.msgs", f"notif:{other}.msgs"}
+    assert set(notif.redis.keys("notif:*.msgs")) == {f"notif:{EMAIL}.msgs".encode(), f"notif:{other}.msgs".encode()}
 
 
 def test_one_place_left_is_not_the_flooding_tenants(notif: Installation, hands: Hands) -> None:

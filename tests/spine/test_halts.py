@@ -88,7 +88,6 @@ def test_a_halt_says_what_it_waits_for(notif: Installation, hands: Hands) -> Non
     fresh = notif.send()
     (status,) = notif.app.queue.status(halted)
     assert (status.state, status.waits_for, status.attempts) == ("halted", "a person: notif resume", 0)
-    assert status.until is not None  # its age goes on: then it comes due, and ends
     assert status.history[-1]["note"] == "401 restricted_api_key: restricted"
     (status,) = notif.app.queue.status(fresh)
     assert (status.state, status.until) == ("ready", None)
@@ -108,6 +107,16 @@ def test_resumed_between_a_look_and_its_settle(notif: Installation, hands: Hands
     assert notif.app.upkeep.wake_halted("resend", [MARKETING]) == 0
     assert notif.app.upkeep.wake_halted("resend", [EMAIL]) == 1
     assert hands.turn() == ["delivered"]
+
+
+def test_anothers_halt_keeps_nobody_asleep(notif: Installation, hands: Hands) -> None:
+    notif.sandbox.limits(unverified=["one.test", "two.test"])
+    one, two = mail_from(notif, "one.test"), mail_from(notif, "two.test")
+    assert hands.turn() == ["halted", "halted"]
+    notif.rows("DELETE FROM core.provider_state WHERE domain = 'one.test'")
+    assert notif.app.upkeep.wake_halted("resend", [EMAIL]) == 1
+    due = notif.rows("SELECT job_id, due_at <= now() FROM core.outbox")
+    assert dict(due) == {one: True, two: False}
 
 
 def test_what_waits_for_a_living_halt_is_not_woken(notif: Installation, hands: Hands) -> None:
@@ -218,7 +227,7 @@ def test_while_closed_nothing_new_is_pushed(notif: Installation, hands: Hands) -
 
 
 def test_a_closing_only_grows(notif: Installation) -> None:
-    for seconds, reset in ((30, 4), (2, 1), (10, 9)):
+    for seconds, reset in ((30, 4), (10, 9), (2, 1)):
         notif.app.closings.close(throttle("resend", "429", seconds, reset))
     (closing,) = notif.app.closings.read()
     assert closing.seconds == pytest.approx(30, abs=1)

@@ -148,11 +148,11 @@ def test_refused_if_its_job_is_published_at_the_same_moment(notif: Installation,
     hands.turn()
     letter = letter_of(notif, envelope.job_id)
     waiting = "SELECT true FROM pg_stat_activity WHERE query LIKE 'SELECT core.replay%' AND wait_event_type = 'Lock'"
-    with notif.app.maintenance.session() as session, ThreadPoolExecutor(1) as pool:
-        notif.app.queue.publish(EMAIL, envelope, session=session)
-        answer = pool.submit(replay, notif, letter)
-        eventually(lambda: notif.admin(waiting), what="the replay waits for the publisher")
-        session.commit()
+    with ThreadPoolExecutor(1) as pool:
+        with notif.app.maintenance.transaction() as publisher:
+            notif.app.queue.publish(EMAIL, envelope, session=publisher)
+            answer = pool.submit(replay, notif, letter)
+            eventually(lambda: notif.admin(waiting), what="the replay waits for the publisher")
         with pytest.raises(Refused, match="published again this very moment"):
             answer.result(10)
     assert notif.app.letters.get(letter.id).status == "pending_review"

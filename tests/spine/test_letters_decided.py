@@ -9,7 +9,7 @@ import pytest
 
 from notif.adapters.postgres.ledger import PostgresPoison
 from notif.errors import NotFound, Refused
-from tests.kit import EMAIL, Installation
+from tests.kit import EMAIL, Installation, eventually
 from tests.spine.hands import Hands
 from tests.spine.letters import DAY, REFUSAL, audit, letter_of, refused, replay
 
@@ -36,6 +36,19 @@ def test_of_two_replays_at_once_one_wins(notif: Installation, hands: Hands) -> N
     assert hands.turn() == ["delivered"]
     assert len(notif.mails_of(job)) == 1
     assert audit(notif) == [(winner, "replay", f"dead letter {letter.id}", "")]
+
+
+def test_a_replay_waits_for_a_discard_under_way_and_is_refused(notif: Installation, hands: Hands) -> None:
+    _, letter = refused(notif, hands)
+    waiting = "SELECT true FROM pg_stat_activity WHERE query LIKE 'SELECT core.replay%' AND wait_event_type = 'Lock'"
+    with ThreadPoolExecutor(1) as pool:
+        with notif.app.maintenance.transaction() as other:
+            other.exec_driver_sql("SELECT core.discard(%s, 'no', 'bob')", (letter.id,))
+            answer = pool.submit(replay, notif, letter)
+            eventually(lambda: notif.admin(waiting), what="the replay waits for the discard")
+        with pytest.raises(Refused, match="it was discarded by bob at "):
+            answer.result(10)
+    assert notif.one("SELECT count(*) FROM core.outbox") == 0
 
 
 def test_after_a_discard_a_replay_is_refused_with_who_and_when(notif: Installation, hands: Hands) -> None:

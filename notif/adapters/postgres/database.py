@@ -53,6 +53,8 @@ def translated(error: DBAPIError) -> NotifError | None:
             return NotFound(text)
         case "NT409":
             return Refused(text)
+        case "42501":
+            return Refused(f"the database says {text!r}: is the URL another role's?")
     gone = error.connection_invalidated or isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
     if gone or cause.sqlstate in READ_ONLY:
         return Unavailable(
@@ -83,6 +85,18 @@ def translating() -> Iterator[None]:
         raise Unavailable(f"no database connection became free: {error}") from error
     except DBAPIError as error:
         raise translated(error) or surprise(error) from None  # the server's detail quotes the row
+
+
+class HandlerSession(Session):
+    """A handler's work is committed with its fence, or not at all: it can't end the transaction by itself."""
+
+    def commit(self) -> None:
+        """Raises TypeError: committed without its fence, the work would be done again at every delivery."""
+        raise TypeError("a handler doesn't commit: its work is committed with the fence")
+
+    def rollback(self) -> None:
+        """Raises TypeError."""
+        raise TypeError("a handler doesn't roll back: it raises, or answers Retry, Deferred or Dead")
 
 
 class Database:
@@ -123,7 +137,7 @@ class Database:
     @contextmanager
     def session(self) -> Iterator[Session]:
         """The same as an ORM session, for handlers."""
-        with translating(), Session(self._transactional) as session, session.begin():
+        with translating(), HandlerSession(self._transactional) as session, session.begin():
             yield session
 
     def close(self) -> None:

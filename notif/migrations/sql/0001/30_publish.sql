@@ -130,7 +130,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
               WHEN o.state = 'scheduled' THEN 'its time' WHEN o.state = 'retrying' THEN 'the next attempt'
               ELSE o.history -> -1 ->> 'note' END,
          nullif(CASE WHEN o.due_at <= core.clock() AND o.state NOT IN ('pushed', 'claimed', 'halted') THEN coalesce(b.until, o.due_at)
-                     WHEN o.state <> 'halted' THEN o.due_at END, 'infinity'), o.attempts::integer, o.history, o.correlation_id
+                     ELSE o.due_at END, 'infinity'), o.attempts::integer, o.history, o.correlation_id
   FROM core.outbox o LEFT JOIN LATERAL core.blocked(p_providers ->> o.queue, o.queue, o.sender_domain) b ON true
   WHERE o.job_id = p_job
   UNION ALL
@@ -140,7 +140,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
          coalesce(l.snapshot -> 'history', '[]'), l.correlation_id
   FROM core.dead_letters l WHERE l.job_id = p_job AND l.status <> 'replayed'
   UNION ALL
-  SELECT d.job_id, d.queue, d.consumer, d.tenant_id, d.kind, d.verdict, nullif(d.reason, ''), d.ended_at, d.attempts::integer, d.history,
+  SELECT d.job_id, d.queue, d.consumer, d.tenant_id, d.kind, d.verdict, nullif(d.reason, ''), NULL, d.attempts::integer, d.history,
          d.correlation_id
   FROM core.delivery d WHERE d.job_id = p_job
 $$;

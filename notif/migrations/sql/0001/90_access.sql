@@ -49,7 +49,8 @@ GRANT EXECUTE ON FUNCTION
   core.bury_poison(text, text, text, uuid, bigint, bytea, text),
   core.close_provider(text, text, text, text, double precision, double precision),
   core.closings(),
-  core.beat(text, integer, text, text, timestamptz, text)
+  core.beat(text, integer, text, text, timestamptz, text),
+  core.clock()
   TO notif_worker;
 GRANT SELECT ON core.tenant, core.processed_job, core.delivery, core.process TO notif_worker;
 
