@@ -11,7 +11,7 @@ from notif.bootstrap import App
 from notif.envelope import Envelope
 from notif.errors import Unavailable
 from notif.examples import OrderShipped
-from notif.verdict import Dead, Delivered, Deferred, Retry, Suppressed, Verdict
+from notif.verdict import Dead, Deferred, Delivered, Retry, Suppressed, Verdict
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS public.loyalty (tenant_id uuid NOT NULL, job_id uuid NOT NULL, points integer NOT NULL);

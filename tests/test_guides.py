@@ -89,7 +89,7 @@ def test_own_consumer(
     page = "docs/how-to/own-consumer.md"
     (code,), (fragment,), (rights,) = blocks(page, "python"), blocks(page, "yaml"), blocks(page, "sql")
     module(code, shop)
-    notif.admin(rights)
+    notif.admin("DROP TABLE IF EXISTS loyalty;" + rights)  # that of the fixture of the same name
     there = Installation(servers, database, sandbox, tmp_path, configured(tmp_path, fragment))
     env = {"NOTIF_APP": "shop.loyalty:register", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     try:

@@ -102,7 +102,7 @@ def test_arguments_arrive_as_they_are(copy: Path) -> None:
         "demo": ["demo", *given],
         "up": ["up", *given],
         "notif": given,
-        "test": given,
+        "test": ["-n", "2", "--dist", "worksteal", *given],
         "bench": given,
     }.items():
         assert call(copy, command, *given)[0] == called

@@ -121,7 +121,7 @@ def test_a_time_that_has_passed_is_now(subject: Subject) -> None:
 
 def test_ten_years_ahead_and_no_further(subject: Subject) -> None:
     subject.queue.schedule(EMAIL, subject.envelope(), datetime.now(UTC) + timedelta(days=3650))
-    with pytest.raises(InvalidEnvelope, match="run_at.*ten years"):
+    with pytest.raises(InvalidEnvelope, match=r"run_at.*ten years"):
         subject.queue.schedule(EMAIL, subject.envelope(), datetime.now(UTC) + timedelta(days=3700))
 
 

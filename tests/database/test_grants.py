@@ -48,6 +48,7 @@ FUNCTIONS = {
     "finish_unsent": "",
     "freeze": "worker",
     "gate": "worker",
+    "hold_halted": "maintenance",
     "move": "",
     "nearest_tenant": "",
     "obstacle": "",

@@ -204,7 +204,7 @@ def test_published_again_while_its_row_is_ending_is_a_new_row(notif: Installatio
     mine = job(notif)
     publish(door, mine)
     waiting = "SELECT true FROM pg_stat_activity WHERE query LIKE 'SELECT core.publish%' AND wait_event_type = 'Lock'"
-    with psycopg.connect(notif.servers.url("notif_owner", notif.database)) as settling, ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(notif.servers.url("notif_owner", notif.database)) as settling:
         settling.execute("DELETE FROM core.outbox")
         answer = pool.submit(publish, door, mine)
         eventually(lambda: notif.admin(waiting), what="the publisher waits for the settle")

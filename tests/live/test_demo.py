@@ -48,10 +48,22 @@ def test_the_demo_plays_every_scene_and_walks_into_no_trap() -> None:
             "HTTPS_PROXY": f"http://{address}",
         }
         done = subprocess.run(
-            ["./run", "demo"], cwd=ROOT, env={**os.environ, **traps}, capture_output=True, text=True, timeout=300, check=False
+            ["./run", "demo"],
+            cwd=ROOT,
+            env={**os.environ, **traps},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert caught == []
-    for claim in ("It arrived once.", "no mail.", "Two calls, one mail.", "the incident is resolved.", "All of it is so."):
+    for claim in (
+        "It arrived once.",
+        "no mail.",
+        "Two calls, one mail.",
+        "the incident is resolved.",
+        "All of it is so.",
+    ):
         assert claim in done.stdout
     assert "Traceback" not in done.stdout + done.stderr

@@ -182,7 +182,9 @@ SQL_MUTATIONS: dict[str, Mutation] = {
     "retry_ignores_attempts": Mutation(
         (("settle", "ELSIF o.attempts >= p_max_attempts THEN", "ELSIF false THEN"),), keyed=6
     ),
-    "lost_worker_ignores_attempts": Mutation((("end_lost", "x.attempts >= p_max_attempts OR", ""),), keyed=13),
+    "lost_worker_ignores_attempts": Mutation(
+        (("end_lost", "x.attempts >= p_max_attempts OR", ""), ("pick", "o.attempts >= p_max_attempts OR", "")), keyed=13
+    ),
     "halt_outlives_expiry": Mutation(
         (
             ("pick", "WHEN v_domains AND l.expires_at > v_now", "WHEN v_domains"),

@@ -1,7 +1,7 @@
 """The schedules of `model.py`, played on the real tables: every statement is the real function, every message is on a real Redis.
 
     python -m tests.protocol.real --runs 2000                   per provider kind; exit 1 on a violation
-    python -m tests.protocol.real --mutate NAME | --mutate all  break one rule (`mutations.py`), and expect it to be caught
+    python -m tests.protocol.real --mutate NAME,… | all         break a rule (`mutations.py`), and expect it to be caught
     python -m tests.protocol.real --provider keyed --runs 1 --seed 41
 
 A worker is the real consumer, a relay the real relay, each on a thread that stops at every call to Postgres or Redis, so that
@@ -9,6 +9,10 @@ anything may happen between two of them. Postgres' clock is the schedule's. What
 left out; a pause of a lane is a halt of the provider or of one sender's domain, a resume is `core.resume`; `suppress` is
 `delivery.only` that no longer covers a job's recipient; a permit's wait is a stop of any length before the permit. Jobs belong
 to two tenants, so the window's halves are felt. The fault `suspend` is left out: the lease clock runs while a host sleeps.
+
+One call is made at a time: what two statements do to each other inside Postgres (locks, SKIP LOCKED, snapshots) is not tried
+here. A relay's poll is left out while nothing is due and nothing has happened to Redis, because it costs most of a run.
+`checker.py` judges each change of the tables; `test_edges.py` holds what was found beside the schedules.
 """
 
 import argparse
@@ -151,6 +155,8 @@ def _plain(
     done, names, seen = Counter[str](), Counter[str](), []
     for keyed, found, count in pool.imap_unordered(_block, blocks):
         done[_kind(keyed)] += count
+        if done.total() % 200 == 0:
+            print(f"{done.total()} runs", file=sys.stderr, flush=True)
         for seed, name in found:
             names[name] += 1
             print(f"{_kind(keyed)}, seed {seed}: {name}", flush=True)

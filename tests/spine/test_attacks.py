@@ -88,8 +88,8 @@ def test_what_a_provider_says_can_be_written_down(
 
 def test_an_idle_poll_does_not_walk_over_tenants_who_wait_for_later(notif: Installation, hands: Hands) -> None:
     notif.rows(
-        "INSERT INTO core.outbox (job_id, queue, consumer, tenant_id, cell_id, correlation_id, kind, data, schema_hash, content_hash,"
-        " sender_domain, expiry, fence_ttl, resend_unknown, state, generation, due_at, ready_at, expires_at)"
+        "INSERT INTO core.outbox (job_id, queue, consumer, tenant_id, cell_id, correlation_id, kind, data, schema_hash,"
+        " content_hash, sender_domain, expiry, fence_ttl, resend_unknown, state, generation, due_at, ready_at, expires_at)"
         " SELECT gen_random_uuid(), %s, %s, gen_random_uuid(), gen_random_uuid(), 'c', 'order.shipped', '{}', '', '', '', 'never',"
         " '7 days', false, 'scheduled', n, now() + interval '7 days', now(), 'infinity' FROM generate_series(1, 3000) n",
         EMAIL,

@@ -114,7 +114,7 @@ def test_a_row_that_somebody_holds_is_passed_over(notif: Installation, made: Mad
     """A settle that takes its time holds up its own row, and no other."""
     held, free = notif.send(), notif.send()
     relay = made()
-    with psycopg.connect(notif.servers.url("notif_owner", notif.database)) as settling, ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(notif.servers.url("notif_owner", notif.database)) as settling:
         settling.execute("SELECT FROM core.outbox WHERE job_id = %s FOR UPDATE", (held,))
         assert pool.submit(relay.poll).result(10) == 0.0
         assert [identifier.split(":")[0] for identifier in on_redis(notif)] == [str(free)]
