@@ -8,7 +8,7 @@ import psycopg
 from notif.relay import AWAY_WAIT, EPOCH_CHECK, POLL, SWEEP, Relay
 from tests.kit import Installation
 from tests.spine.hands import Hands
-from tests.spine.relays import Clock, Counting, Leaky, Made, on_redis, settled
+from tests.spine.relays import Clock, Counting, Leaky, Made, on_redis
 
 
 def test_a_lost_push_is_pushed_again_as_the_next_generation(notif: Installation, made: Made, carrier: Leaky) -> None:
@@ -18,7 +18,7 @@ def test_a_lost_push_is_pushed_again_as_the_next_generation(notif: Installation,
     assert relay.poll() == AWAY_WAIT
     first = notif.one("SELECT generation FROM core.outbox")
     assert notif.one("SELECT due_at <= now() FROM core.outbox") is True  # not in 20 s
-    assert relay.poll() == 0.0
+    assert relay.poll() == POLL
     assert on_redis(notif) == [f"{job}:{first + 1}"]
     assert carrier.pushed[-1].generation == first + 1
 
@@ -53,7 +53,7 @@ def test_a_wiped_redis_is_noticed_within_an_epoch_check(notif: Installation, mad
     assert on_redis(notif) == []  # looked a moment ago
     clock.now += EPOCH_CHECK
     assert relay.poll() == POLL
-    assert relay.poll() == 0.0
+    assert relay.poll() == POLL
     (after,) = on_redis(notif)
     assert (after.split(":")[0], after != before) == (str(job), True)
 
@@ -116,7 +116,7 @@ def test_a_row_that_somebody_holds_is_passed_over(notif: Installation, made: Mad
     relay = made()
     with ThreadPoolExecutor(1) as pool, psycopg.connect(notif.servers.url("notif_owner", notif.database)) as settling:
         settling.execute("SELECT FROM core.outbox WHERE job_id = %s FOR UPDATE", (held,))
-        assert pool.submit(relay.poll).result(10) == 0.0
+        assert pool.submit(relay.poll).result(10) == POLL
         assert [identifier.split(":")[0] for identifier in on_redis(notif)] == [str(free)]
     relay.poll()
     assert len(on_redis(notif)) == 2
@@ -143,12 +143,3 @@ def test_two_relays_at_once_never_push_a_row_twice_at_one_generation(
     pushed = [(ref.job_id, ref.generation) for ref in carrier.pushed]
     assert len(pushed) == len(set(pushed))
     assert len({job for job, _ in pushed}) == 120
-
-
-def test_an_idle_relay_sleeps_between_polls_and_a_busy_one_does_not(notif: Installation, made: Made) -> None:
-    relay = made(rate=10)
-    assert relay.poll() == POLL
-    notif.send_many(7)
-    assert relay.poll() == 0.0
-    settled(notif, 5)
-    assert [relay.poll(), relay.poll()] == [0.0, POLL]
