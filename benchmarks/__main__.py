@@ -1,9 +1,11 @@
 """`python -m benchmarks [--json] [--quick] [NAME ...]`."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import NoReturn
 
 from benchmarks import idle, latency, pick, publishing, roundtrips, throughput
 from benchmarks.report import QUICK, Size, Step, Table, machine_facts, print_json, print_tables, progress
@@ -36,6 +38,8 @@ def main() -> None:
         if name not in ALL:
             parser.error(f"NAME: there is no benchmark {name!r}; {nearest(name, ALL)}")
     forget_libpq()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         facts, found = measure(given.names or list(ALL), QUICK if given.quick else Size())
     except NotifError as error:
@@ -43,6 +47,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit("bench: interrupted; nothing is left behind")
     (print_json if given.json else print_tables)(facts, found)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def measure(names: list[str], size: Size) -> tuple[dict[str, object], dict[str, list[Table]]]:

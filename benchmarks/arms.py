@@ -1,5 +1,6 @@
 """The contestants of the throughput benchmark: loaded with jobs first, then started, then watched until all are done."""
 
+import signal
 import subprocess
 import sys
 from typing import Protocol
@@ -20,9 +21,10 @@ STOP_SECONDS = 30
 
 
 class Arm(Protocol):
-    """One way to get a job done. `pids` names the processes that do it, beside the servers."""
+    """One way to get a job done. `sends`: its jobs reach the sandbox. `pids` names the processes that do it, beside the servers."""
 
     name: str
+    sends: bool
 
     def load(self, count: int) -> None: ...
 
@@ -42,6 +44,8 @@ class Arm(Protocol):
 
 class Notif:
     """The whole pipeline: outbox, relay, worker, provider, settle."""
+
+    sends = True
 
     def __init__(self, rig: Rig, kind: str) -> None:
         self.name, self._rig, self._kind = f"notif, {kind}", rig, kind
@@ -72,6 +76,7 @@ class Rival:
 
     def __init__(self, rig: Rig, name: str, actor: str, *, pooled: bool = False) -> None:
         self.name, self._rig, self._actor = name, rig, actor
+        self.sends = actor == "email"
         host, port, password = rig.redis_parts()
         redis = {"BENCH_REDIS_HOST": host, "BENCH_REDIS_PORT": str(port), "BENCH_REDIS_PASSWORD": password}
         urls = {"BENCH_DATABASE_URL": rig.admin_url("notif").replace("postgresql:", "postgresql+psycopg:", 1)}
@@ -100,7 +105,9 @@ class Rival:
         flags = ("--processes", "1", "--threads", "8", "--queues", self._actor)
         command = (sys.executable, "-m", "dramatiq", "benchmarks.rivals", *flags)
         with (self._rig.machine.data_dir / "logs" / "rival.log").open("ab") as log:
-            self._process = subprocess.Popen(tied(command, 15), env=self._env, cwd=ROOT, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                tied(command, signal.SIGTERM), env=self._env, cwd=ROOT, stdout=log, stderr=log
+            )
 
     @property
     def pids(self) -> dict[str, int]:
@@ -108,12 +115,16 @@ class Rival:
         return {"worker": self._process.pid}
 
     def done(self) -> int:
-        if self._actor == "noop":  # its mark is the ack
-            return self._loaded - self._rig.redis.hlen(f"dramatiq:{self._actor}.msgs")
-        return self._rig.sandbox.counts()["mails"]
+        if self.sends:
+            return self._rig.sandbox.counts()["mails"]
+        return self._loaded - self._left()
 
     def finish(self) -> None:
         assert self._process
-        until(lambda: not self._rig.redis.hlen(f"dramatiq:{self._actor}.msgs"), "the queue is empty")
+        until(lambda: not self._left(), "the queue is empty")
         self._process.terminate()
         self._process.wait(STOP_SECONDS)
+
+    def _left(self) -> int:
+        """Messages not yet acked."""
+        return int(self._rig.redis.hlen(f"dramatiq:{self._actor}.msgs"))

@@ -14,7 +14,8 @@ from notif.errors import NotifError
 YARDSTICK = "(b) hand-written, SDK as shipped"
 POLL = 0.05
 """Seconds between two looks at the sandbox; a look costs it a thread."""
-NOOP_JOBS = 2
+NOOP_POLL = 0.01
+NOOP_TIMES = 2
 """The no-op is so fast that it gets so many times the jobs."""
 
 
@@ -43,12 +44,11 @@ def throughput(rig: Rig, size: Size, step: Step) -> list[Table]:
     for number in range(size.rounds):
         for arm in arms if number % 2 == 0 else reversed(arms):  # what drifts hits both ends alike
             step(f"round {number + 1}, {arm.name}")
-            count = size.jobs * (NOOP_JOBS if "no-op" in arm.name else 1)
-            runs[arm.name].append(_run(rig, arm, count))
+            runs[arm.name].append(_run(rig, arm, size.jobs if arm.sends else NOOP_TIMES * size.jobs))
     yardstick = median([run.rate for run in runs[YARDSTICK]])
     worst = max(run.elsewhere for each in runs.values() for run in each)
     notes = [
-        f"{size.jobs:,} jobs loaded before the start ({NOOP_JOBS} times as many for the no-op), one process of 8 threads, "
+        f"{size.jobs:,} jobs loaded before the start ({NOOP_TIMES} times as many for the no-op), one process of 8 threads, "
         f"{size.rounds} rounds, medians; from first to last arrival at the sandbox (no-op: first to last ack)",
         f"other programs took at most {worst:.0f} % of the machine during a run",
     ]
@@ -62,17 +62,13 @@ def _run(rig: Rig, arm: Arm, count: int) -> Run:
     servers = {name: pid for name, pid in rig.pids.items() if name in ("postgres", "valkey", "sandbox")}
     looked = servers | arm.pids
     first, done_first = cpu.look(looked), arm.done()
-    until(lambda: arm.done() >= count, f"{arm.name}: {count} jobs are done", every=_poll(arm))
+    until(lambda: arm.done() >= count, f"{arm.name}: {count} jobs are done", every=POLL if arm.sends else NOOP_POLL)
     spent = cpu.look(looked).since(first)
-    rate = (count - done_first) / spent.at if "no-op" in arm.name else _arrival_rate(rig, count)
+    rate = _arrival_rate(rig, count) if arm.sends else (count - done_first) / spent.at
     arm.finish()
     _check(rig, arm, count)
     each = {name: 1e6 * seconds / (count - done_first) for name, seconds in spent.seconds.items()}
     return Run(rate, each, spent.elsewhere)
-
-
-def _poll(arm: Arm) -> float:
-    return 0.01 if "no-op" in arm.name else POLL
 
 
 def _arrival_rate(rig: Rig, count: int) -> float:
@@ -83,7 +79,7 @@ def _arrival_rate(rig: Rig, count: int) -> float:
 def _check(rig: Rig, arm: Arm, count: int) -> None:
     """A figure of a run that lost or repeated something is none."""
     counts = rig.sandbox.counts()
-    wanted = 0 if "no-op" in arm.name else count
+    wanted = count if arm.sends else 0
     if counts["mails"] != wanted or counts["requests"] != wanted:
         raise NotifError(f"{arm.name}: {count} jobs made {counts['mails']} mails in {counts['requests']} requests")
 

@@ -4,6 +4,7 @@ A consumer's `handle` answers what became of the reference, in one word, and nev
 its row's timer, and the reference is acked either way.
 """
 
+import json
 import random
 import time
 from abc import ABC, abstractmethod
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from notif.envelope import correlated
+from notif.envelope import Envelope, correlated
 from notif.errors import InvalidEnvelope, Unavailable
 from notif.kinds import Kind, Kinds
 from notif.leases import Leases
@@ -69,7 +70,7 @@ class Consumer(ABC):
             return "unavailable"
         except Exception as error:  # the row's timer brings the job back
             self.desk.surprises.one(error)
-            self.desk.log.exception("unexpected before the claim", job_id=str(ref.job_id), queue=ref.queue)
+            self.desk.log.exception("unexpected; left to its timer", job_id=str(ref.job_id), queue=ref.queue)
             return "error"
         self.desk.surprises.none()
         return became
@@ -93,7 +94,7 @@ class Consumer(ABC):
                 except InvalidEnvelope as error:
                     if gated.schema_hash not in ("", kind.schema_hash):
                         return self._wait_for_kind(ref, gated)
-                    return self._poison(ref, gated.envelope.encoded(), str(error))
+                    return self._poison(ref, raw_of(gated.envelope), str(error))
             case _:
                 assert_never(gated)
 
@@ -147,7 +148,7 @@ class Consumer(ABC):
             case Retry(error):
                 wait = self.retries.wait(attempts, self.desk.chance())
                 return Settlement("retry", wait=wait, error=error[:ERROR_LENGTH])
-            case Duplicate() | Expired() | Cancelled():
+            case Duplicate() | Expired() | Cancelled():  # the protocol's own: whatever stands against it
                 return Settlement("gate")
             case _:
                 assert_never(verdict)
@@ -167,6 +168,11 @@ class Consumer(ABC):
     def _poison(self, ref: Reference, raw: bytes, error: str) -> str:
         self.desk.poison.bury(ref.queue, self.terms.consumer, f"{ref.job_id}:{ref.generation}", ref, raw, error)
         return "poison"
+
+
+def raw_of(envelope: Envelope) -> bytes:
+    """For a dead letter, whatever its size: limits are publishing's."""
+    return json.dumps(envelope.fields(), sort_keys=True).encode()
 
 
 LONGEST_LOOK = 60.0

@@ -39,7 +39,7 @@ class HandlerConsumer(Consumer):
             verdict = self._handler(session, gated.envelope)
             if not isinstance(verdict, ANSWERS):
                 raise TypeError(f"it returned {type(verdict).__name__}, not {', '.join(a.__name__ for a in ANSWERS)}")
-            session.flush()
+            session.check()
         except Exception as error:
             self.desk.log.exception("handler failed", job_id=str(ref.job_id), consumer=self.terms.consumer)
             detail = f": {error}" if isinstance(error, TypeError) else ""

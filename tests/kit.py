@@ -129,7 +129,7 @@ class Installation:
             assert process.alive, process.log.read_text()
             return bool(self.rows("SELECT 1 FROM core.process WHERE pid = %s", process.pid))
 
-        eventually(up, what=f"process {process.pid} is up")
+        eventually(up, within=120, what=f"process {process.pid} is up")
 
     def close(self) -> None:
         for process in self._processes:
@@ -192,7 +192,7 @@ class Installation:
     def state(self, job: uuid.UUID, queue: str = EMAIL) -> str:
         return next((s.state for s in self.app.queue.status(job) if s.queue == queue), "unknown")
 
-    def until(self, job: uuid.UUID, state: str, *, within: float = 30.0, queue: str = EMAIL) -> None:
+    def until(self, job: uuid.UUID, state: str, *, within: float = 90.0, queue: str = EMAIL) -> None:
         eventually(
             lambda: self.state(job, queue) == state, within=within, what=f"{job} {state}, is {self.state(job, queue)}"
         )

@@ -50,7 +50,7 @@ def credit(session: Any, envelope: Envelope) -> Verdict:
         case "retry":
             return Retry("not now")
         case "defer":
-            return Deferred(0.2, "later")
+            return Deferred(60, "later")
         case "dead":
             return Dead("refused", "a person must look")
         case "suppress":

@@ -13,12 +13,11 @@ import pytest
 import yaml
 
 from notif.bootstrap.app import App
-from notif.bootstrap.worker import resolve
+from notif.bootstrap.worker import DRAIN, resolve
 from notif.settings import Settings, secret_variables, variables
 from tests.kit import eventually
 from tests.pages import ROOT, blocks
 from tests.servers import Servers, new_database
-from workers.carrier import DRAIN
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
 OURS = {name: each for name, each in COMPOSE["services"].items() if each["image"] == "notif-dispatch"}

@@ -8,10 +8,9 @@ import dramatiq
 
 from notif.bootstrap import App, WorkerProcess
 from notif.bootstrap.log import quiet_libraries
+from notif.bootstrap.worker import DRAIN
 from notif.errors import NotifError
 
-DRAIN = 25.0
-"""Seconds a stopping worker gives its started calls: a call's deadline, a settle, and some. Grace periods must be longer."""
 WATCH = 0.5
 
 
@@ -26,7 +25,7 @@ def install(*queues: str) -> dramatiq.Broker:
     return broker
 
 
-def run(process: WorkerProcess, stop: threading.Event, drain: float = DRAIN) -> None:
+def run(process: WorkerProcess, stop: threading.Event) -> None:
     """Until `stop`; then started calls finish and settle, and what is prefetched goes back to Redis unclaimed."""
     broker = process.broker
     broker.emit_after("process_boot")
@@ -39,11 +38,7 @@ def run(process: WorkerProcess, stop: threading.Event, drain: float = DRAIN) -> 
                 "threads have died: the process ends, and its supervisor starts a new one", threads=dead
             )
             sys.exit(1)
-    timer = threading.Timer(drain, process.give_up)
-    timer.daemon = True
-    timer.start()
-    worker.stop(timeout=int(drain * 1000))
-    timer.cancel()
+    worker.stop(timeout=int(DRAIN * 1000))
     process.close()
 
 

@@ -207,8 +207,8 @@ def _actor(queue: str, handle: Callable[[Reference], str]) -> Callable[[str, str
 class Lifecycle(dramatiq.Middleware):
     """Our only middleware: what a worker process does in the background starts and ends with it, by whichever command line."""
 
-    def __init__(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
-        self._start, self._stop = start, stop
+    def __init__(self, start: Callable[[], None], drain: Callable[[], None], stop: Callable[[], None]) -> None:
+        self._start, self._drain, self._stop = start, drain, stop
 
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         del broker, worker
@@ -219,6 +219,7 @@ class Lifecycle(dramatiq.Middleware):
         del worker
         assert isinstance(broker, NotifBroker)
         broker.draining = True
+        self._drain()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         del broker, worker

@@ -26,7 +26,7 @@ class MemoryJob:
 class MemoryQueue:
     """`jobs` holds what was published, oldest first, and committed where a session was given.
 
-    `tenants`: the ids that are known; None: every id is. `on_commit(session, callback)` joins a session's transaction.
+    `tenants`: the ids that are known; None: every id is. `join(session, committed, dropped)` follows a session's transaction.
     """
 
     def __init__(
@@ -35,13 +35,14 @@ class MemoryQueue:
         kinds: Kinds,
         *,
         now: Callable[[], datetime],
-        on_commit: Callable[[Session, Callable[[], None]], None],
+        join: Callable[[Session, Callable[[], None], Callable[[], None]], None],
         tenants: Collection[UUID] | None = None,
     ) -> None:
-        self._checker, self._now, self._on_commit, self._tenants = checker, now, on_commit, tenants
+        self._checker, self._now, self._join, self._tenants = checker, now, join, tenants
         self.kinds = kinds
         self.jobs: list[MemoryJob] = []
         self._cancelled: set[tuple[UUID, str]] = set()
+        self._pending: dict[int, list[MemoryJob]] = {}  # by the session they were published in
 
     def publish(
         self,
@@ -60,13 +61,23 @@ class MemoryQueue:
     def publish_many(self, jobs: Iterable[Publication], *, session: Session | None = None) -> None:
         """All or none, as the outbox does."""
         new: list[MemoryJob] = []
+        mine = self._pending.setdefault(id(session), []) if session is not None else []
         for job in jobs:
             for row in self._checker.rows(job):
-                self._add(new, job, row)
+                self._add(new, mine, job, row)
         if session is None:
             self.jobs += new
-        else:
-            self._on_commit(session, lambda: self.jobs.extend(new))
+            return
+        mine += new
+
+        def forget() -> None:
+            self._pending[id(session)] = [job for job in self._pending.get(id(session), []) if job not in new]
+
+        def commit() -> None:
+            forget()
+            self.jobs += new
+
+        self._join(session, commit, forget)
 
     def cancel(self, job_id: UUID) -> dict[str, bool]:
         answer = {job.queue: (job_id, job.queue) not in self._cancelled for job in self._of(job_id)}
@@ -76,17 +87,15 @@ class MemoryQueue:
     def status(self, job_id: UUID) -> list[JobStatus]:
         return [self._status(job) for job in self._of(job_id)]
 
-    def _add(self, new: list[MemoryJob], job: Publication, row: dict[str, Any]) -> None:
+    def _add(self, new: list[MemoryJob], mine: list[MemoryJob], job: Publication, row: dict[str, Any]) -> None:
         tenant, queue = job.envelope.tenant_id, row["queue"]
         if self._tenants is not None and tenant not in self._tenants:
             raise UnknownTenant(
                 f"tenant_id: {tenant} is no active tenant; {nearest(str(tenant), map(str, self._tenants))}"
             )
-        for known in (
-            *self._of(job.envelope.job_id),
-            *(one for one in new if one.envelope.job_id == job.envelope.job_id),
-        ):
-            if known.queue == queue:
+        living = [one for one in self.jobs if (one.envelope.job_id, one.queue) not in self._cancelled]
+        for known in (*living, *mine, *new):
+            if (known.envelope.job_id, known.queue) == (job.envelope.job_id, queue):
                 if _content(known.envelope) != _content(job.envelope):
                     raise JobConflict(f"job_id: {job.envelope.job_id} is in the outbox on {queue!r} with other content")
                 return

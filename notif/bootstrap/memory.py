@@ -4,7 +4,7 @@ from collections.abc import Collection
 from uuid import UUID
 
 from notif.adapters.memory import MemoryJob, MemoryQueue
-from notif.adapters.postgres.sessions import after_commit
+from notif.adapters.postgres.sessions import joined
 from notif.bootstrap.app import App
 
 __all__ = ["MemoryJob", "MemoryQueue", "memory_queue"]
@@ -12,4 +12,4 @@ __all__ = ["MemoryJob", "MemoryQueue", "memory_queue"]
 
 def memory_queue(app: App, *, tenants: Collection[UUID] | None = None) -> MemoryQueue:
     """The same checks, configuration and consumers as the outbox; `tenants`: those that are known, None: all."""
-    return MemoryQueue(app.checker, app.kinds, now=app.now, on_commit=after_commit, tenants=tenants)
+    return MemoryQueue(app.checker, app.kinds, now=app.now, join=joined, tenants=tenants)

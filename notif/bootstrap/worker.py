@@ -20,6 +20,8 @@ from notif.periodic import Periodic
 from notif.ports import ProviderPort, Reference
 from notif.surprises import Surprises
 
+DRAIN = 25.0
+"""Seconds a stopping worker gives its started calls: a call's deadline, a settle, and some. Grace periods must be longer."""
 BEAT = 5.0
 REAP = 3.0
 
@@ -47,7 +49,7 @@ class WorkerProcess:
             poison=PostgresPoison(self._background),
             healthy=self.closings.fresh,
             log=app.log,
-            middleware=[Lifecycle(self._start, self._stop)],
+            middleware=[Lifecycle(self._start, self._drain, self._stop)],
         )
         self.handlers = self._handlers()
         declare(self.broker, self.handlers)
@@ -58,10 +60,6 @@ class WorkerProcess:
         for provider in self._providers.values():
             provider.close()
         self.app.close()
-
-    def give_up(self) -> None:
-        """The grace period is over: settles whose answer is not known are left to their leases."""
-        self._stopping.set()
 
     def _handlers(self) -> dict[str, Callable[[Reference], str]]:
         threads = self.app.config.worker.threads
@@ -114,7 +112,14 @@ class WorkerProcess:
             task.start()
         log.info("worker started", queues=list(self.queues))
 
+    def _drain(self) -> None:
+        """It has been told to stop: after the grace period nothing is repeated any more."""
+        self._grace = threading.Timer(DRAIN, self._stopping.set)
+        self._grace.daemon = True
+        self._grace.start()
+
     def _stop(self) -> None:
+        self._grace.cancel()
         for task in self._tasks:
             task.stop()
         self.app.log.info("worker stopped", queues=list(self.queues))

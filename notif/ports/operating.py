@@ -108,7 +108,6 @@ class Process:
     pid: int
     host: str
     since: datetime
-    seen_seconds: float
 
 
 class ProcessesPort(Protocol):

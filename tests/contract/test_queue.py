@@ -201,3 +201,56 @@ def test_an_envelope_over_the_limit_is_refused(subject: Subject) -> None:
     message = {"from": "a@mail.acme.test", "to": "b@example.test", "subject": "s", "text": "x" * 300_000}
     with pytest.raises(TooLarge, match=r"the limit is 262,144"):
         subject.queue.publish(EMAIL, Envelope.new(subject.tenant, "email.message", message))
+
+
+def test_the_same_job_twice_in_a_session_is_one(subject: Subject) -> None:
+    envelope = subject.envelope()
+    with subject.session() as session:
+        session.execute(text("SELECT 1"))
+        subject.queue.publish(EMAIL, envelope, session=session)
+        subject.queue.publish(EMAIL, envelope, session=session)
+        session.commit()
+    assert len(subject.queue.status(envelope.job_id)) == 1
+
+
+def test_a_savepoint_rolled_back_takes_only_its_own_along(subject: Subject) -> None:
+    before, inside, after = subject.envelope(), subject.envelope(), subject.envelope()
+    with subject.session() as session:
+        session.execute(text("SELECT 1"))
+        subject.queue.publish(EMAIL, before, session=session)
+        with session.begin_nested() as savepoint:
+            subject.queue.publish(EMAIL, inside, session=session)
+            savepoint.rollback()
+        subject.queue.publish(EMAIL, after, session=session)
+        session.commit()
+    assert [subject.states(one) for one in (before, inside, after)] == [{EMAIL: "ready"}, {}, {EMAIL: "ready"}]
+
+
+def test_a_savepoint_released_is_no_commit(subject: Subject) -> None:
+    envelope = subject.envelope()
+    with subject.session() as session:
+        session.execute(text("SELECT 1"))
+        with session.begin_nested():
+            subject.queue.publish(EMAIL, envelope, session=session)
+        session.rollback()
+    assert subject.states(envelope) == {}
+
+
+def test_a_connection_is_a_session_too(subject: Subject) -> None:
+    kept, lost = subject.envelope(), subject.envelope()
+    with subject.session() as session:
+        connection = session.connection().engine.connect()
+        with connection.begin():
+            subject.queue.publish(EMAIL, kept, session=connection)
+        with connection.begin() as transaction:
+            subject.queue.publish(EMAIL, lost, session=connection)
+            transaction.rollback()
+        connection.close()
+    assert (subject.states(kept), subject.states(lost)) == ({EMAIL: "ready"}, {})
+
+
+def test_a_cancelled_jobs_id_may_be_used_with_other_content(subject: Subject) -> None:
+    envelope = subject.envelope()
+    subject.queue.publish(EMAIL, envelope)
+    subject.queue.cancel(envelope.job_id)
+    subject.queue.publish(EMAIL, subject.envelope(job_id=envelope.job_id, name="Bob"))

@@ -94,6 +94,11 @@ class HandlerSession(Session):
         """Raises TypeError: committed without its fence, the work would be done again at every delivery."""
         raise TypeError("a handler doesn't commit: its work is committed with the fence")
 
+    def check(self) -> None:
+        """Everything the handler wrote is sent and holds, deferred constraints too: else it would fail at the commit."""
+        self.flush()
+        self.connection().exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
+
     def rollback(self) -> None:
         """Raises TypeError."""
         raise TypeError("a handler doesn't roll back: it raises, or answers Retry, Deferred or Dead")

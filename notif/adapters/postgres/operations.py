@@ -98,7 +98,7 @@ class PostgresProcesses:
 
     def list(self) -> list[Process]:
         rows = self._database.call(
-            "SELECT role, lane, pid, host, since, extract(epoch FROM core.clock() - seen_at)::float8 FROM core.process "
+            "SELECT role, lane, pid, host, since FROM core.process "
             "WHERE seen_at > core.clock() - interval '15 seconds' ORDER BY role, lane, host, pid"
         )
         return [Process(*row) for row in rows]
