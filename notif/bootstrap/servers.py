@@ -80,7 +80,7 @@ class Servers:
     def _embedded(self, postgres: EmbeddedPostgres) -> Addresses:
         passwords = self._passwords()
         postgres.create_database(DATABASE)
-        roles.create(postgres.url_for("postgres", postgres.password, DATABASE), passwords)
+        roles.create(postgres.url_for("postgres", postgres.password, DATABASE), passwords, own_database=True)
 
         def url(role: str) -> str:
             return postgres.url_for(role, passwords[role], DATABASE)

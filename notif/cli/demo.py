@@ -1,7 +1,8 @@
 """`notif demo`, which `./run demo` calls."""
 
 import shlex
-from typing import Annotated
+import signal
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -18,6 +19,8 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running afterwards, and print the addresses.")] = False,
 ) -> None:
     """Start everything here in a throw-away folder, send real jobs through the sandbox, and show what happens."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # both end it in good order: nothing is left in the temporary folder
+        signal.signal(number, _interrupt)
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDE)
@@ -33,6 +36,10 @@ def demo(
         console.print("\n[bold green]All of it is so.[/bold green]")
         if keep:
             _keep(console, stage)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _keep(console: Console, stage: Stage) -> None:

@@ -28,8 +28,11 @@ def statements(database: str) -> list[str]:
     return made
 
 
-def create(admin_url: str, passwords: Mapping[str, str]) -> None:
-    """Run `statements` and set the passwords given (role → password)."""
+def create(admin_url: str, passwords: Mapping[str, str], *, own_database: bool = False) -> None:
+    """Run `statements` and set the passwords given (role → password).
+
+    `own_database`: the database becomes notif_owner's, so that on one machine a product's tables can be made with its URL.
+    """
     try:
         with psycopg.connect(admin_url, autocommit=True) as connection:
             for statement in statements(connection.info.dbname):
@@ -38,6 +41,9 @@ def create(admin_url: str, passwords: Mapping[str, str]) -> None:
                 connection.execute(
                     sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(password))
                 )
+            if own_database:
+                name = sql.Identifier(connection.info.dbname)
+                connection.execute(sql.SQL("ALTER DATABASE {} OWNER TO notif_owner").format(name))
     except psycopg.Error as error:
         raise NotifError(
             f"database roles: {str(error).strip().splitlines()[0]}; `notif db roles --print` shows the SQL to run by hand"
