@@ -34,14 +34,14 @@ class Table:
 class Size:
     """How much of everything. The figures of a note are made with the defaults."""
 
-    jobs: int = 2000
+    jobs: int = 1500
     rounds: int = 3
     samples: int = 200
     idle_seconds: float = 20.0
     counted: int = 1000
     published: int = 10_000
     backlog: int = 200_000
-    picks: int = 200
+    picks: int = 150
 
 
 QUICK = Size(

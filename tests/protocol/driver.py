@@ -230,13 +230,11 @@ class RealModel:
         """Faults stop, closings are resumed: everything must end in bounded time, with a bounded number of pushes."""
         self.checker.quiet = True
         self.say("---- faults stop, halts are resumed")
-        for domain, _, until, _ in self.checker.seen.closings:
-            if until == float("inf"):
-                self.people.resume(domain)
         self.redis_down_until = 0
         for worker in self.workers:
             worker.frozen_until = 0
         self.dice = Dice(7)
+        self.resume_all()
         limit, rounds = max([self.now, *self.timers()]) + 7_200, 0
         while self.busy():
             before = self.checker.moves
@@ -247,6 +245,7 @@ class RealModel:
                 worker.leases.renew()
             gap = 0.0
             if not any(stepped) and before == self.checker.moves and not any(relay.actor.at for relay in self.relays):
+                self.resume_all()  # at once, and again: an answer still on its way may halt anew
                 if any(row.state == "halted" for row in self.checker.seen.rows.values()):
                     self.people.clean()
                 gap = max(1, min([x for x in self.timers() if x > self.now], default=self.now + 1) - self.now)
@@ -255,6 +254,11 @@ class RealModel:
             rounds += 1
             if self.now > limit or rounds > ROUNDS:
                 raise Violation("does not drain", self.checker.must_drain())
+
+    def resume_all(self) -> None:
+        for domain, _, until, _ in self.checker.seen.closings:
+            if until == float("inf"):
+                self.people.resume(domain)
 
     def timers(self) -> list[float]:
         """When anything comes due by itself."""
