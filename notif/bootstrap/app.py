@@ -9,6 +9,7 @@ from functools import cached_property
 
 from pydantic import SecretStr
 
+from notif.adapters.http import PooledHttp
 from notif.adapters.jinja import JinjaRenderer
 from notif.adapters.postgres.database import Database
 from notif.adapters.postgres.operations import PostgresLetters, PostgresProcesses, PostgresTenants, PostgresUpkeep
@@ -112,7 +113,9 @@ class App:
         """The adapter of this name. Raises ConfigurationError if its key is missing."""
         if name == "resend":
             key = required("RESEND_API_KEY", self.settings.resend_api_key, "worker")
-            return ResendProvider(key, self.settings.resend_api_url)
+            # A connection for every thread there may be: a call that waits for one spends its deadline on nothing.
+            http = PooledHttp(connections=max(64, self.config.worker.threads), clock=boottime)
+            return ResendProvider(key, self.settings.resend_api_url, http=http)
         raise ConfigurationError(f"provider: {name!r} has no adapter; {nearest(name, KEY_LIFETIMES)}")
 
     @cached_property

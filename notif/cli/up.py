@@ -40,7 +40,6 @@ def up() -> None:
         forget_libpq()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
-    say("starting ...")
     try:
         with machine:
             _print(machine)
