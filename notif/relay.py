@@ -10,7 +10,7 @@ from notif.errors import Unavailable
 from notif.ports import CarrierPort, Log, OutboxPort, Reference, Terms, Turn
 
 POLL = 0.025
-"""Seconds between two polls, pushing or not: a window is half a second of work, and every poll fills it."""
+"""Seconds between two polls, pushing or not."""
 SWEEP = 30.0
 """Seconds between two looks at everything, whatever the watermark says."""
 EPOCH_CHECK = 0.25
@@ -20,6 +20,8 @@ AWAY_WAIT = 0.5
 STARTING = "starting"
 WINDOW_SECONDS = 0.5
 """Outstanding per queue is so much work: what waits in Redis can't be paused, cancelled or put in turn."""
+FULL_WAIT = WINDOW_SECONDS / 5
+"""Seconds until a window that a provider's rate fills is looked at again: it cannot run empty sooner, and counting it costs."""
 
 
 NOBODY = UUID(int=0)
@@ -41,6 +43,7 @@ class _Place:
     after: UUID = NOBODY
     watermark: datetime | None = None
     swept_at: float = float("-inf")
+    full_until: float = float("-inf")
     pushed: deque[float] = field(default_factory=deque)
 
 
@@ -88,10 +91,16 @@ class Relay:
     def _turn(self) -> None:
         now = self._clock()
         self._sweep(now)
-        turns = [self._next(route, now) for route in self._routes]
+        routes = [route for route in self._routes if self._places[route.terms.queue].full_until <= now]
+        if not routes:
+            return
+        turns = [self._next(route, now) for route in routes]
         picked = self._outbox.pick(turns)
         for queue, tenant in picked.after.items():
             self._places[queue].after = tenant
+        for route, turn in zip(routes, turns, strict=True):
+            if route.rate is not None and picked.out_after(turn.terms.queue) >= turn.window:
+                self._places[turn.terms.queue].full_until = now + FULL_WAIT
         if picked.refs:
             self._push(picked.refs, now)
         elif picked.outstanding and now - self._epoch_checked_at >= EPOCH_CHECK:

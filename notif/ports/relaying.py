@@ -51,6 +51,10 @@ class Picked:
     after: dict[str, UUID]
     """Queue → the tenant whose turn it was last, whether its row was pushed or held."""
 
+    def out_after(self, queue: str) -> int:
+        """How much is out on a queue now."""
+        return self.outstanding.get(queue, 0) + sum(ref.queue == queue for ref in self.refs)
+
 
 class OutboxPort(Protocol):
     """The relay's door to Postgres. Raises Unavailable."""

@@ -65,6 +65,7 @@ FUNCTIONS = {
     "settle": "worker",
     "settle_gate": "",
     "status": "maintenance publisher worker",
+    "tenants_due": "maintenance",
     "turn": "maintenance",
     "wake_halted": "maintenance",
     "watermark": "maintenance",
@@ -134,6 +135,15 @@ def test_a_definers_function_looks_nowhere_but_where_it_says(servers: Servers, d
     query = (
         "SELECT proname FROM pg_proc WHERE pronamespace = 'core'::regnamespace AND prosecdef "
         "AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)"
+    )
+    assert asked(servers, database, query) == []
+
+
+def test_no_function_keeps_a_plan_that_reads_a_whole_table(servers: Servers, database: str) -> None:
+    """The outbox is empty most of the time: a plan made then would read all of it, for each row of a flood."""
+    query = (
+        "SELECT proname FROM pg_proc WHERE pronamespace = 'core'::regnamespace AND proconfig IS NOT NULL "
+        "AND NOT 'enable_seqscan=off' = ANY (proconfig)"
     )
     assert asked(servers, database, query) == []
 

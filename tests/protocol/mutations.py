@@ -26,7 +26,7 @@ _OBSTACLES = "FROM core.obstacle(o, p_provider, p_key_lifetime) b;"
 
 SQL_MUTATIONS: dict[str, Mutation] = {
     "claim_without_generation": Mutation(
-        (("claim", "AND x.generation = p_generation AND x.state = 'pushed' FOR UPDATE", "FOR UPDATE"),), keyed=2
+        (("claim", "AND x.generation = p_generation FOR UPDATE", "FOR UPDATE"),), keyed=2
     ),
     "settle_without_generation": Mutation(
         (("settle", "AND x.generation = p_generation FOR UPDATE", "FOR UPDATE"),), keyed=2
@@ -67,14 +67,14 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         (("cancel", "o.state <> 'claimed' AND NOT o.ambiguous", "NOT o.ambiguous"),), weights=(("cancel", 14),), keyed=7
     ),
     "cancel_without_fence": Mutation(
-        (("finish", "IF p_verdict <> 'duplicate' THEN", "IF p_verdict NOT IN ('duplicate', 'cancelled') THEN"),),
+        (("finish", "WHERE p_verdict <> 'duplicate'", "WHERE p_verdict NOT IN ('duplicate', 'cancelled')"),),
         keyed=1,
     ),
     "letter_is_no_fence": Mutation((("obstacle", "l.status = 'pending_review'", "false"),), keyed=6),
     "duplicate_only_acks": Mutation(
         (("settle_gate", "PERFORM core.finish(o, 'duplicate', p_reason, '');", "RETURN 'unchanged';"),), keyed=1
     ),
-    "duplicate_writes_fence": Mutation((("finish", "IF p_verdict <> 'duplicate' THEN", "IF true THEN"),), keyed=6),
+    "duplicate_writes_fence": Mutation((("finish", "WHERE p_verdict <> 'duplicate'", "WHERE true"),), keyed=6),
     "discard_without_fence": Mutation(
         (("discard", "IF l.job_id IS NOT NULL AND l.cause <> 'foreign' THEN", "IF false THEN"),),
         weights=(("discard", 15),),
@@ -119,7 +119,7 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         (("begin_work", "RETURN v_tenant IS NOT NULL;", "RETURN true;"),), weights=(("freeze", 9),), keyed=17
     ),
     "settle_takes_all_queues": Mutation(
-        (("finish", "WHERE job_id = o.job_id AND queue = o.queue;", "WHERE job_id = o.job_id;"),), keyed=2
+        (("finish", "WHERE job_id = o.job_id AND queue = o.queue", "WHERE job_id = o.job_id"),), keyed=2
     ),
     # ---- amendments taken back
     "generation_never_restarts": Mutation(
@@ -169,7 +169,7 @@ SQL_MUTATIONS: dict[str, Mutation] = {
     ),
     # ---- beyond the model
     "freeze_without_generation": Mutation(
-        (("freeze", "AND generation = p_generation AND state = 'claimed'", ""),), keyed=2
+        (("freeze", "AND generation = p_generation AND state || '' = 'claimed'", ""),), keyed=2
     ),
     "requeue_takes_claimed": Mutation(
         (("requeue", "AND state = 'pushed'", "AND state IN ('pushed', 'claimed')"),),

@@ -32,9 +32,9 @@ class Hands:
         self.now: Callable[[], datetime] = self.app.now
         self.outbox = PostgresOutbox(self.app.maintenance)
         self.carrier = RedisCarrier(self.app.redis_url)
-        self._database = self.app.database(notif.servers.url("notif_worker", notif.database), pool=8, name="hands")
-        self.ledger: LedgerPort = PostgresLedger(self._database)
-        self.closings = Closings(PostgresClosings(self._database), self.clock)
+        self.database = self.app.database(notif.servers.url("notif_worker", notif.database), pool=8, name="hands")
+        self.ledger: LedgerPort = PostgresLedger(self.database)
+        self.closings = Closings(PostgresClosings(self.database), self.clock)
         self.leases = Leases(self.ledger, self.terms().lease, self.clock)
         self.provider = provider or self.app.provider("resend")  # the SDK has one key a process
         self.surprises = Surprises()
@@ -78,7 +78,7 @@ class Hands:
     def _consumer(self, queue: str) -> Consumer:
         desk = Desk(
             ledger=self.ledger,
-            poison=PostgresPoison(self._database),
+            poison=PostgresPoison(self.database),
             kinds=self.app.kinds,
             leases=self.leases,
             log=self.app.log,

@@ -44,12 +44,13 @@ class Leaky(CarrierPort):
 
 
 class Counting(OutboxPort):
-    """The real outbox, and how often it was swept."""
+    """The real outbox, and how often it was asked."""
 
     def __init__(self, real: OutboxPort) -> None:
-        self.real, self.sweeps = real, 0
+        self.real, self.sweeps, self.picks = real, 0, 0
 
     def pick(self, turns: Sequence[Turn]) -> Any:
+        self.picks += 1
         return self.real.pick(turns)
 
     def requeue(self, queues: Sequence[str]) -> int:

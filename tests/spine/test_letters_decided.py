@@ -117,7 +117,7 @@ def test_a_discard_meets_a_row_of_the_same_job_as_duplicate(notif: Installation,
 
 
 def test_poison_without_a_job_can_only_be_discarded(notif: Installation, hands: Hands) -> None:
-    PostgresPoison(hands._database).bury(EMAIL, EMAIL, "nonsense", None, b"\xff\x00", "no reference")
+    PostgresPoison(hands.database).bury(EMAIL, EMAIL, "nonsense", None, b"\xff\x00", "no reference")
     (letter,) = notif.app.letters.list()
     assert (letter.job_id, letter.tenant_id, letter.cause) == (None, None, "poison")
     with pytest.raises(Refused, match="poison that names no job: nothing to put back"):
@@ -132,7 +132,7 @@ def test_poison_with_its_row_can_be_put_back(notif: Installation, hands: Hands) 
     """The bytes on Redis were spoilt, the row was not."""
     job = notif.send()
     (ref,) = hands.pick()
-    assert PostgresPoison(hands._database).bury(EMAIL, EMAIL, "x", ref, b"\xff", "no reference")
+    assert PostgresPoison(hands.database).bury(EMAIL, EMAIL, "x", ref, b"\xff", "no reference")
     replay(notif, letter_of(notif, job))
     assert hands.turn() == ["delivered"]
 

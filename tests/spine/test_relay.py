@@ -5,18 +5,20 @@ from datetime import UTC, datetime
 
 import pytest
 
-from notif.relay import POLL
+from notif.relay import FULL_WAIT, POLL
 from tests.kit import EMAIL, Installation
 from tests.spine.hands import Hands
-from tests.spine.relays import Clock, Leaky, Made, on_redis, settled, tenants_on_redis
+from tests.spine.relays import Clock, Counting, Leaky, Made, on_redis, settled, tenants_on_redis
 
 # ---- the window
 
 
-def test_half_a_second_of_work_is_out_and_no_more(notif: Installation, made: Made) -> None:
+def test_half_a_second_of_work_is_out_and_no_more(notif: Installation, made: Made, clock: Clock) -> None:
     notif.send_many(20)
     relay = made(rate=10)
-    assert [relay.poll() for _ in range(3)] == [POLL, POLL, POLL]
+    for _ in range(3):
+        assert relay.poll() == POLL
+        clock.now += FULL_WAIT
     assert len(on_redis(notif)) == 5
     settled(notif, 2)
     relay.poll()
@@ -25,6 +27,21 @@ def test_half_a_second_of_work_is_out_and_no_more(notif: Installation, made: Mad
         ("pushed", 5),
         ("ready", 13),
     ]
+
+
+def test_a_full_window_is_looked_at_again_before_it_can_be_empty(
+    notif: Installation, made: Made, outbox: Counting, clock: Clock
+) -> None:
+    notif.send_many(20)
+    relay = made(rate=10)
+    relay.poll()
+    settled(notif, 5)
+    for _ in range(3):
+        relay.poll()
+    assert (outbox.picks, len(on_redis(notif))) == (1, 0)
+    clock.now += FULL_WAIT
+    relay.poll()
+    assert (outbox.picks, len(on_redis(notif))) == (2, 5)
 
 
 @pytest.mark.parametrize(("rate", "window"), [(2, 4), (8, 4), (9.9, 4), (40, 20), (None, 16)])
@@ -55,13 +72,14 @@ def test_without_a_provider_the_window_follows_what_was_done_in_the_last_second(
 
 
 def test_what_a_worker_has_claimed_leaves_the_window(
-    notif: Installation, made: Made, hands: Hands, carrier: Leaky
+    notif: Installation, made: Made, hands: Hands, carrier: Leaky, clock: Clock
 ) -> None:
     notif.send_many(9)
     relay = made(rate=10)
     relay.poll()
     for ref in carrier.pushed[:2]:
         hands.ledger.claim(ref, hands.terms(), b"{}")
+    clock.now += FULL_WAIT
     relay.poll()
     assert len(carrier.pushed) == 7
 
@@ -69,7 +87,9 @@ def test_what_a_worker_has_claimed_leaves_the_window(
 # ---- in turn
 
 
-def test_one_tenant_has_half_the_window_while_another_has_something_due(notif: Installation, made: Made) -> None:
+def test_one_tenant_has_half_the_window_while_another_has_something_due(
+    notif: Installation, made: Made, clock: Clock
+) -> None:
     flood, other = notif.tenant, notif.add_tenant("Other")
     notif.send_many(50, tenant=flood)
     relay = made(rate=20)
@@ -77,13 +97,16 @@ def test_one_tenant_has_half_the_window_while_another_has_something_due(notif: I
     assert len(on_redis(notif)) == 10  # nobody else is there: the whole window
     settled(notif, 10)
     notif.send_many(2, tenant=other)
+    clock.now += FULL_WAIT
     relay.poll()
     found = tenants_on_redis(notif)
     assert (found.count(flood), found.count(other)) == (5, 2)
     assert found[1::2][:2] == [other, other] or found[::2][:2] == [other, other]  # one by one, not after the flood
 
 
-def test_tenants_take_turns_and_the_next_poll_goes_on_where_the_last_ended(notif: Installation, made: Made) -> None:
+def test_tenants_take_turns_and_the_next_poll_goes_on_where_the_last_ended(
+    notif: Installation, made: Made, clock: Clock
+) -> None:
     tenants = sorted([notif.tenant, *(notif.add_tenant(str(n)) for n in range(5))])
     for tenant in tenants:
         notif.send_many(4, tenant=tenant)
@@ -93,6 +116,7 @@ def test_tenants_take_turns_and_the_next_poll_goes_on_where_the_last_ended(notif
         relay.poll()
         order += tenants_on_redis(notif)
         settled(notif, 4)
+        clock.now += FULL_WAIT
     assert order == tenants * 4
 
 

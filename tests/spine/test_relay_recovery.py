@@ -126,7 +126,7 @@ def test_two_relays_at_once_never_push_a_row_twice_at_one_generation(
     notif: Installation, made: Made, hands: Hands, carrier: Leaky
 ) -> None:
     notif.send_many(120)
-    relays, gate = [made(rate=40), made(rate=40)], threading.Barrier(2)
+    relays, gate = [made(None), made(None)], threading.Barrier(2)
     for relay in relays:
         relay.poll()
     notif.rows("UPDATE core.outbox SET due_at = now()")

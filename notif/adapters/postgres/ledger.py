@@ -17,7 +17,8 @@ FREEZE = "SELECT core.freeze(%s, %s, %s, %s)"
 SETTLE = "SELECT core.settle(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 RENEW = "SELECT job_id, queue, generation FROM core.renew(%s, %s, %s, %s, %s)"
 BURY = "SELECT core.bury_poison(%s, %s, %s, %s, %s, %s, %s)"
-
+ENVELOPE = ("job_id", "tenant_id", "correlation_id", "kind", "data")
+"""As the gate returns it."""
 
 COMMITTED = ("delivered", "suppressed")
 """Settlements that keep a handler's work."""
@@ -33,29 +34,25 @@ class PostgresLedger:
         rows = self._database.call(GATE, (ref.job_id, ref.queue, ref.generation, terms.provider, terms.key_lifetime))
         if not rows:
             return GONE
-        row = rows[0]
-        if row.verdict is not None:
-            return _stop(row)
-        fields = {name: getattr(row, name) for name in ("job_id", "tenant_id", "correlation_id", "kind", "data")}
+        verdict, seconds, reason, *of_envelope, schema_hash, domain, request, attempts, unknown_seconds = rows[0]
+        if verdict is not None:
+            return Stop(verdict, seconds, reason)
+        fields = dict(zip(ENVELOPE, of_envelope, strict=True))
         try:
             envelope = Envelope.parse(fields)
         except InvalidEnvelope as error:
             return PoisonedRow(str(error), json.dumps(fields, default=str, sort_keys=True).encode())
-        return Gated(
-            envelope, row.schema_hash, row.sender_domain, row.request, row.attempts, row.unknown_seconds or 0.0
-        )
+        return Gated(envelope, schema_hash, domain, request, attempts, unknown_seconds or 0.0)
 
     def claim(self, ref: Reference, terms: Terms, request: bytes | None) -> Claimed | Stop:
         key = (ref.job_id, ref.queue, ref.generation)
         rows = self._database.call(CLAIM, (*key, terms.provider, terms.key_lifetime, terms.lease, request))
         if not rows:
             return GONE
-        row = rows[0]
-        if row.verdict is not None:
-            return _stop(row)
-        return Claimed(
-            row.generation, row.attempts, row.request, provider_key(ref.job_id, terms.consumer, row.key_number)
-        )
+        verdict, seconds, reason, generation, attempts, frozen, key_number = rows[0]
+        if verdict is not None:
+            return Stop(verdict, seconds, reason)
+        return Claimed(generation, attempts, frozen, provider_key(ref.job_id, terms.consumer, key_number))
 
     def freeze(self, ref: Reference, generation: int, request: bytes) -> bool:
         return bool(self._database.call(FREEZE, (ref.job_id, ref.queue, generation, request))[0][0])
@@ -101,10 +98,6 @@ class PostgresPoison:
 def provider_key(job_id: UUID, consumer: str, number: int) -> str:
     """The idempotency key at the provider: `job_id:consumer`, after the n-th thaw with `:n`."""
     return f"{job_id}:{consumer}" + (f":{number}" if number else "")
-
-
-def _stop(row: Any) -> Stop:
-    return Stop(row.verdict, row.seconds, row.reason)
 
 
 def _settle_arguments(ref: Reference, generation: int, terms: Terms, s: Settlement) -> tuple[Any, ...]:

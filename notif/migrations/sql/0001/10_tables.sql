@@ -53,11 +53,15 @@ CREATE TABLE core.outbox (
   CONSTRAINT pk_outbox PRIMARY KEY (job_id, queue)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 50000);
--- What is due, oldest first: an idle poll is one probe, whatever waits for later.
-CREATE INDEX idx_outbox_due ON core.outbox (queue, due_at);
--- A flood: the fair pick walks it tenant by tenant, one probe each.
-CREATE INDEX idx_outbox_turn ON core.outbox (queue, tenant_id, due_at);
--- What is out: counted for the window, looked through for lost workers. Always small.
+-- Every question about many rows can be answered by one index alone, by its predicate: the planner chooses with the statistics of
+-- an empty table, which the outbox is whenever it is analysed, and with those it sees no difference between indexes, and keeps
+-- plans that read all that is due, or waits for next week, for every row it picks [250 of 2,000: 180 ms instead of 15].
+-- A push or a claim writes to none of those of what waits.
+-- What waits, oldest first: an idle poll is one probe, whatever waits for later.
+CREATE INDEX idx_outbox_due ON core.outbox (queue, due_at) WHERE state NOT IN ('pushed', 'claimed');
+-- The same by tenant, for the turn through a flood: one probe each. Said in other words (state || ''), to be another predicate.
+CREATE INDEX idx_outbox_turn ON core.outbox (queue, tenant_id, due_at) WHERE state || '' NOT IN ('pushed', 'claimed');
+-- What is out: counted for the window, looked through for lost workers and pushes. Always small.
 CREATE INDEX idx_outbox_out ON core.outbox (queue, state, due_at) WHERE state IN ('pushed', 'claimed');
 CREATE INDEX idx_outbox_halted ON core.outbox (queue, sender_domain) WHERE state = 'halted';
 

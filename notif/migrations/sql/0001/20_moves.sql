@@ -1,8 +1,8 @@
 -- What every move of a row is made of. Only the functions of the protocol call these; nobody else may execute them.
 
--- The last 20 moves, oldest first.
+-- The last 20 moves, oldest first. STABLE like what it calls: IMMUTABLE it would not be inlined, and run as a query for each row.
 CREATE FUNCTION core.remember(history jsonb, state text, note text, at timestamptz) RETURNS jsonb
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE WHEN jsonb_array_length(history) >= 20 THEN history - 0 ELSE history END
          || jsonb_build_object('at', at, 'state', state, 'note', note)
 $$;
@@ -58,15 +58,16 @@ DECLARE
   v_now timestamptz := core.clock();
   v_expires timestamptz := v_now + greatest(o.fence_ttl, interval '7 days');
 BEGIN
-  IF p_verdict <> 'duplicate' THEN
+  WITH fence AS (
     INSERT INTO core.processed_job (job_id, consumer, tenant_id, cell_id, processed_at, expires_at)
-    VALUES (o.job_id, o.consumer, o.tenant_id, o.cell_id, v_now, v_expires) ON CONFLICT DO NOTHING;
-  END IF;
+    SELECT o.job_id, o.consumer, o.tenant_id, o.cell_id, v_now, v_expires WHERE p_verdict <> 'duplicate' ON CONFLICT DO NOTHING
+  ), row AS (
+    DELETE FROM core.outbox WHERE job_id = o.job_id AND queue = o.queue
+  )
   INSERT INTO core.delivery (job_id, queue, consumer, tenant_id, cell_id, correlation_id, kind, verdict, reason, provider_id,
                              attempts, history, published_at, ended_at, expires_at)
   VALUES (o.job_id, o.queue, o.consumer, o.tenant_id, o.cell_id, o.correlation_id, o.kind, p_verdict, p_reason, p_provider_id,
           o.attempts, core.remember(o.history, p_verdict, p_reason, v_now), o.created_at, v_now, v_expires);
-  DELETE FROM core.outbox WHERE job_id = o.job_id AND queue = o.queue;
 END $$;
 
 -- Give a row up: a pending dead letter that keeps request, key and ambiguity, row gone, in the caller's transaction.

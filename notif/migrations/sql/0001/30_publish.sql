@@ -4,7 +4,7 @@
 -- sender_domain, run_at (null: now), max_age (null: for ever), expiry, fence_ttl, resend_unknown.
 -- Raises NT001 (another content lives under this id), NT002 (unknown tenant), NT003 (a bad field). Returns the rows that are new.
 CREATE FUNCTION core.publish(p_jobs jsonb) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   v_now timestamptz := core.clock();
   v_name text := '^[a-z0-9][a-z0-9._-]{0,79}$';
@@ -94,7 +94,7 @@ $$;
 
 -- Per queue: taken back, or too late (claimed, of unknown outcome, processed, or given up on).
 CREATE FUNCTION core.cancel(p_job uuid) RETURNS TABLE (queue text, cancelled boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   o core.outbox;
 BEGIN
@@ -121,7 +121,7 @@ END $$;
 -- job whose turn has come is said to wait for its provider.
 CREATE FUNCTION core.status(p_job uuid, p_providers jsonb DEFAULT '{}') RETURNS TABLE (job_id uuid, queue text, consumer text,
   tenant_id uuid, kind text, state text, waits_for text, until timestamptz, attempts integer, history jsonb, correlation_id text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   SELECT o.job_id, o.queue, o.consumer, o.tenant_id, o.kind,
          CASE WHEN o.state = 'scheduled' AND o.due_at <= core.clock() THEN 'ready' ELSE o.state END,
          CASE WHEN o.state = 'pushed' THEN 'a worker' WHEN o.state = 'claimed' THEN 'its worker''s answer'

@@ -1,11 +1,12 @@
 -- The door for the worker. Gate is one read; claim, freeze and settle are one commit each. Everything after the gate is
--- compare-and-set on the generation: whoever lost its row changes nothing.
+-- compare-and-set on the generation: whoever lost its row changes nothing. A row is found by its primary key: state || '' keeps
+-- the planner from looking for it among all that is out.
 
 -- One read of the row, no commit. No row: gone, or an old generation. verdict NULL: it may go on.
 CREATE FUNCTION core.gate(p_job uuid, p_queue text, p_generation bigint, p_provider text, p_key_lifetime interval)
 RETURNS TABLE (verdict text, seconds double precision, reason text, job_id uuid, tenant_id uuid, correlation_id text, kind text, data jsonb,
   schema_hash text, sender_domain text, request bytea, attempts integer, unknown_seconds double precision)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   SELECT b.verdict, core.seconds_until(b.until), b.reason, o.job_id, o.tenant_id, o.correlation_id, o.kind, o.data, o.schema_hash, o.sender_domain, o.request,
          o.attempts::integer, extract(epoch FROM core.clock() - o.unknown_since)::double precision
   FROM core.outbox o
@@ -18,13 +19,13 @@ $$;
 CREATE FUNCTION core.claim(p_job uuid, p_queue text, p_generation bigint, p_provider text, p_key_lifetime interval,
                            p_lease interval, p_request bytea)
 RETURNS TABLE (verdict text, seconds double precision, reason text, generation bigint, attempts integer, request bytea, key_number integer)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   o core.outbox;
 BEGIN
   SELECT * INTO o FROM core.outbox x
-  WHERE x.job_id = p_job AND x.queue = p_queue AND x.generation = p_generation AND x.state = 'pushed' FOR UPDATE;
-  IF NOT FOUND THEN
+  WHERE x.job_id = p_job AND x.queue = p_queue AND x.generation = p_generation FOR UPDATE;
+  IF NOT FOUND OR o.state <> 'pushed' THEN  -- said here: in the query it would be an invitation to read all that is out
     RETURN;
   END IF;
   SELECT b.verdict, core.seconds_until(b.until), b.reason INTO verdict, seconds, reason FROM core.obstacle(o, p_provider, p_key_lifetime) b;
@@ -41,10 +42,10 @@ END $$;
 
 -- A rendered request, frozen under the claim; keeps the generation. False: the claim is gone.
 CREATE FUNCTION core.freeze(p_job uuid, p_queue text, p_generation bigint, p_request bytea) RETURNS boolean
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   WITH done AS (
     UPDATE core.outbox SET request = p_request
-    WHERE job_id = p_job AND queue = p_queue AND generation = p_generation AND state = 'claimed' AND request IS NULL
+    WHERE job_id = p_job AND queue = p_queue AND generation = p_generation AND state || '' = 'claimed' AND request IS NULL
     RETURNING true)
   SELECT EXISTS (SELECT FROM done)
 $$;
@@ -56,7 +57,7 @@ $$;
 CREATE FUNCTION core.settle(p_job uuid, p_queue text, p_generation bigint, p_key_lifetime interval,
   p_max_attempts integer, p_verdict text, p_wait double precision, p_state text, p_cause text, p_error text, p_provider_id text,
   p_refund boolean, p_ambiguous_since double precision)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   o core.outbox;
   v_gate record;
@@ -127,12 +128,12 @@ END $$;
 -- Extend the leases that are still held: moves the timer, not the generation. A row somebody has locked is passed over: it is
 -- about to move, or a handler's transaction holds it, and nobody can take it from there.
 CREATE FUNCTION core.renew(p_jobs uuid[], p_queues text[], p_generations bigint[], p_max_runtimes interval[], p_lease interval)
-RETURNS TABLE (job_id uuid, queue text, generation bigint) LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS TABLE (job_id uuid, queue text, generation bigint) LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   UPDATE core.outbox o SET due_at = core.clock() + p_lease
   FROM (SELECT x.job_id, x.queue
         FROM unnest(p_jobs, p_queues, p_generations, p_max_runtimes) AS c(job_id, queue, generation, max_runtime)
         JOIN core.outbox x ON x.job_id = c.job_id AND x.queue = c.queue AND x.generation = c.generation
-        WHERE x.state = 'claimed' AND core.clock() - x.claimed_at < c.max_runtime
+        WHERE x.state || '' = 'claimed' AND core.clock() - x.claimed_at < c.max_runtime
         FOR UPDATE OF x SKIP LOCKED) held
   WHERE o.job_id = held.job_id AND o.queue = held.queue
   RETURNING o.job_id, o.queue::text, o.generation
@@ -140,12 +141,12 @@ $$;
 
 -- A database-only consumer's second transaction opens with this: the row is locked, the tenant is set for what the handler touches.
 CREATE FUNCTION core.begin_work(p_job uuid, p_queue text, p_generation bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   v_tenant uuid;
 BEGIN
   SELECT o.tenant_id INTO v_tenant FROM core.outbox o
-  WHERE o.job_id = p_job AND o.queue = p_queue AND o.generation = p_generation AND o.state = 'claimed' FOR UPDATE;
+  WHERE o.job_id = p_job AND o.queue = p_queue AND o.generation = p_generation AND o.state || '' = 'claimed' FOR UPDATE;
   PERFORM set_config('app.tenant_id', coalesce(v_tenant::text, ''), true);
   RETURN v_tenant IS NOT NULL;
 END $$;
@@ -154,7 +155,7 @@ END $$;
 -- would be pushed again: a letter a cycle. True: a new letter.
 CREATE FUNCTION core.bury_poison(p_queue text, p_consumer text, p_message_id text, p_job uuid, p_generation bigint, p_raw bytea,
                                  p_error text)
-RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   o core.outbox;
 BEGIN

@@ -3,7 +3,7 @@
 -- Claimed rows whose lease ran out have lost their worker. Those that cannot be repeated, or have no attempt left, end here, open
 -- lane or not; the others are pushed again by core.pick: same request, same key.
 CREATE FUNCTION core.end_lost(p_queue text, p_keyed boolean, p_max_attempts integer) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   o core.outbox;
 BEGIN
@@ -19,34 +19,55 @@ BEGIN
   END LOOP;
 END $$;
 
--- Tenants with something due, after p_after and then from the start, at most p_most. One index probe a tenant: the rows a tenant
+-- Tenants with something waiting that is due, after p_after, at most p_most. One index probe a tenant: the rows a tenant
 -- has scheduled for later are stepped over, not read. p_watermark bounds what dead row versions cost.
 CREATE FUNCTION core.turn(p_queue text, p_after uuid, p_watermark timestamptz, p_most integer) RETURNS SETOF uuid
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   WITH RECURSIVE turn AS (
-    (SELECT o.tenant_id, o.due_at FROM core.outbox o WHERE o.queue = p_queue AND o.tenant_id > p_after AND o.due_at >= p_watermark
+    (SELECT o.tenant_id, o.due_at FROM core.outbox o
+     WHERE o.queue = p_queue AND o.state || '' NOT IN ('pushed', 'claimed') AND o.tenant_id > p_after AND o.due_at >= p_watermark
      ORDER BY o.tenant_id, o.due_at LIMIT 1)
     UNION ALL
     SELECT n.* FROM turn t CROSS JOIN LATERAL (
       SELECT o.tenant_id, o.due_at FROM core.outbox o
-      WHERE o.queue = p_queue AND o.tenant_id > t.tenant_id AND o.due_at >= p_watermark
+      WHERE o.queue = p_queue AND o.state || '' NOT IN ('pushed', 'claimed') AND o.tenant_id > t.tenant_id AND o.due_at >= p_watermark
       ORDER BY o.tenant_id, o.due_at LIMIT 1) n
   ) SELECT tenant_id FROM turn WHERE due_at <= core.clock() LIMIT p_most
 $$;
 
--- Rows of halted sender domains wait for a person, and take no place in the window meanwhile. What was claimed is left to core.pick,
+-- Whose turn it is: tenants with something due, those after p_after first. p_lost: tenants with something out that came due again.
+-- Two at least are asked for: with one place left, one tenant must not look as if it were alone.
+CREATE FUNCTION core.tenants_due(p_queue text, p_after uuid, p_watermark timestamptz, p_lost uuid[], p_most integer) RETURNS uuid[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+  v_oldest uuid[] := ARRAY(SELECT o.tenant_id FROM core.outbox o
+                           WHERE o.queue = p_queue AND o.state NOT IN ('pushed', 'claimed') AND o.due_at BETWEEN p_watermark AND core.clock()
+                           ORDER BY o.due_at LIMIT 500);
+  v_due uuid[] := v_oldest;
+BEGIN
+  IF cardinality(v_oldest) = 500 THEN  -- a flood; else all that is due is known, without a walk over those who only wait for later
+    v_due := ARRAY(SELECT core.turn(p_queue, p_after, p_watermark, p_most));
+    IF cardinality(v_due) < p_most AND p_after > '00000000-0000-0000-0000-000000000000' THEN  -- the turn goes round
+      v_due := v_due || ARRAY(SELECT core.turn(p_queue, '00000000-0000-0000-0000-000000000000', p_watermark, p_most));
+    END IF;
+  END IF;
+  RETURN ARRAY(SELECT t FROM (SELECT DISTINCT unnest(v_due || p_lost) AS t) d ORDER BY t <= p_after, t LIMIT p_most);
+END $$;
+
+-- Rows of halted sender domains wait for a person, and take no place in the window meanwhile. What was out is left to core.pick,
 -- which marks it; an expired one to the gate, which ends it.
 CREATE FUNCTION core.hold_halted(p_queue text, p_provider text, p_watermark timestamptz) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   WITH due AS (
-    SELECT o.job_id, o.sender_domain FROM core.outbox o
-    WHERE o.queue = p_queue AND o.due_at BETWEEN p_watermark AND core.clock() AND o.state <> 'claimed' AND o.expires_at > core.clock()
+    SELECT o.job_id, o.generation, o.sender_domain FROM core.outbox o
+    WHERE o.queue = p_queue AND o.state NOT IN ('pushed', 'claimed') AND o.due_at BETWEEN p_watermark AND core.clock()
+      AND o.expires_at > core.clock()
     ORDER BY o.due_at LIMIT 1000
   ), held AS (
     SELECT o.job_id, s.reason
     FROM due d
     JOIN core.provider_state s ON s.provider = p_provider AND s.domain = d.sender_domain AND s.domain <> '' AND s.until > core.clock()
-    JOIN core.outbox o ON o.job_id = d.job_id AND o.queue = p_queue AND o.due_at <= core.clock() AND o.state <> 'claimed'
+    JOIN core.outbox o ON o.job_id = d.job_id AND o.queue = p_queue AND o.generation = d.generation AND o.due_at <= core.clock()
     FOR UPDATE OF o SKIP LOCKED)
   UPDATE core.outbox o
   SET generation = o.generation + 1, state = 'halted', due_at = o.expires_at,
@@ -60,59 +81,66 @@ $$;
 CREATE FUNCTION core.pick(p_queue text, p_provider text, p_keyed boolean, p_max_attempts integer, p_window integer, p_after uuid,
                           p_watermark timestamptz)
 RETURNS TABLE (job_id uuid, queue text, tenant_id uuid, generation bigint, outstanding integer)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   v_now timestamptz := core.clock();
   v_out integer;
-  v_due uuid[];
+  v_due boolean;
+  v_lost uuid[];
   v_tenants uuid[];
   v_share integer;
-  v_domains boolean := EXISTS (SELECT FROM core.provider_state s WHERE s.provider = p_provider AND s.domain <> '');
+  v_domains boolean;
 BEGIN
-  PERFORM core.end_lost(p_queue, p_keyed, p_max_attempts);
-  SELECT count(*) INTO v_out FROM core.outbox o WHERE o.queue = p_queue AND o.state = 'pushed' AND o.due_at > v_now;
+  SELECT (SELECT count(*) FROM core.outbox o WHERE o.queue = p_queue AND o.state = 'pushed' AND o.due_at > v_now),
+         (SELECT o.due_at FROM core.outbox o WHERE o.queue = p_queue AND o.state NOT IN ('pushed', 'claimed') AND o.due_at >= p_watermark
+          ORDER BY o.due_at LIMIT 1) <= v_now,
+         ARRAY(SELECT DISTINCT o.tenant_id FROM core.outbox o
+               WHERE o.queue = p_queue AND o.state IN ('pushed', 'claimed') AND o.due_at BETWEEN p_watermark AND v_now)
+  INTO v_out, v_due, v_lost;
   IF v_out > 0 THEN
     queue := p_queue;
     outstanding := v_out;
     RETURN NEXT;
   END IF;
+  IF v_due IS NOT TRUE AND v_lost = '{}' THEN  -- an idle poll ends here
+    RETURN;
+  END IF;
+  PERFORM core.end_lost(p_queue, p_keyed, p_max_attempts);
   IF v_out >= p_window OR EXISTS (SELECT FROM core.blocked(p_provider, p_queue, '')) THEN
     RETURN;
   END IF;
+  v_domains := EXISTS (SELECT FROM core.provider_state s WHERE s.provider = p_provider AND s.domain <> '');
   IF v_domains THEN
     PERFORM core.hold_halted(p_queue, p_provider, p_watermark);
   END IF;
-  -- Two at least are asked for: with one place left, one tenant must not look as if it were alone.
-  v_due := ARRAY(SELECT o.tenant_id FROM core.outbox o WHERE o.queue = p_queue AND o.due_at BETWEEN p_watermark AND v_now
-                 ORDER BY o.due_at LIMIT 500);
-  IF cardinality(v_due) < 500 THEN  -- all that is due is known: no walk over those who only wait for later
-    v_tenants := ARRAY(SELECT t FROM (SELECT DISTINCT unnest(v_due) AS t) d ORDER BY t <= p_after, t
-                       LIMIT greatest(2, p_window - v_out));
-  ELSE
-    v_tenants := ARRAY(SELECT core.turn(p_queue, p_after, p_watermark, greatest(2, p_window - v_out)));
-    IF cardinality(v_tenants) < greatest(2, p_window - v_out) THEN  -- the turn goes round
-      v_tenants := v_tenants || ARRAY(
-        SELECT t FROM core.turn(p_queue, '00000000-0000-0000-0000-000000000000', p_watermark, greatest(2, p_window - v_out)) t
-        WHERE t <> ALL (v_tenants) LIMIT greatest(2, p_window - v_out) - cardinality(v_tenants));
-    END IF;
-  END IF;
+  v_tenants := core.tenants_due(p_queue, p_after, p_watermark, v_lost, greatest(2, p_window - v_out));
   IF cardinality(v_tenants) = 0 THEN
     RETURN;
   END IF;
   v_share := CASE WHEN cardinality(v_tenants) > 1 THEN (p_window + 1) / 2 ELSE p_window END;
   RETURN QUERY
-  WITH due AS (
+  WITH mine AS (
+    SELECT o.tenant_id, count(*)::integer AS out FROM core.outbox o
+    WHERE o.queue = p_queue AND o.state = 'pushed' AND o.due_at > v_now GROUP BY o.tenant_id
+  ), lost AS MATERIALIZED (
+    SELECT o.job_id, o.tenant_id, o.generation, o.due_at FROM core.outbox o
+    WHERE v_lost <> '{}' AND o.queue = p_queue AND o.state IN ('pushed', 'claimed') AND o.due_at BETWEEN p_watermark AND v_now
+  ), due AS (
     SELECT r.job_id, r.generation, row_number() OVER (ORDER BY r.nr, t.place) AS place
     FROM unnest(v_tenants) WITH ORDINALITY AS t(id, place)
+    LEFT JOIN mine ON mine.tenant_id = t.id
+    -- no more than twice an even share: what is left over is picked by the next poll
+    CROSS JOIN LATERAL (SELECT least(greatest(0, v_share - coalesce(mine.out, 0)),
+                                     greatest(1, 2 * (p_window - v_out) / cardinality(v_tenants))) AS most) s
     CROSS JOIN LATERAL (
-      SELECT count(*)::integer AS out FROM core.outbox o
-      WHERE o.queue = p_queue AND o.state = 'pushed' AND o.due_at > v_now AND o.tenant_id = t.id) mine
-    CROSS JOIN LATERAL (
-      SELECT o.job_id, o.generation, row_number() OVER (ORDER BY o.due_at) AS nr FROM core.outbox o
-      WHERE o.queue = p_queue AND o.tenant_id = t.id AND o.due_at BETWEEN p_watermark AND v_now
-      -- no more than twice an even share: what is left over is picked by the next poll, at once
-      ORDER BY o.due_at
-      LIMIT least(greatest(0, v_share - mine.out), greatest(1, 2 * (p_window - v_out) / cardinality(v_tenants)))) r
+      SELECT d.*, row_number() OVER (ORDER BY d.due_at) AS nr FROM (
+        (SELECT o.job_id, o.generation, o.due_at FROM core.outbox o
+         WHERE o.queue = p_queue AND o.state || '' NOT IN ('pushed', 'claimed') AND o.tenant_id = t.id
+           AND o.due_at BETWEEN p_watermark AND v_now
+         ORDER BY o.due_at LIMIT s.most)
+        UNION ALL
+        SELECT l.job_id, l.generation, l.due_at FROM lost l WHERE l.tenant_id = t.id) d
+      ORDER BY d.due_at LIMIT s.most) r
     ORDER BY r.nr, t.place LIMIT p_window - v_out
   ), locked AS (  -- another relay's rows, and those a settle is about to move, are passed over
     SELECT o.job_id, o.generation, o.sender_domain, o.expires_at, d.place
@@ -146,7 +174,7 @@ BEGIN
 END $$;
 
 -- A failed push, or a wiped Redis: what was pushed is due at once.
-CREATE FUNCTION core.requeue(p_queues text[]) RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION core.requeue(p_queues text[]) RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   WITH moved AS (
     UPDATE core.outbox SET due_at = core.clock()
     WHERE queue = ANY (p_queues) AND state = 'pushed' AND due_at > core.clock() RETURNING true)
@@ -154,6 +182,9 @@ CREATE FUNCTION core.requeue(p_queues text[]) RETURNS bigint LANGUAGE sql SET se
 $$;
 
 -- The relay's next watermark: the oldest live timer of a queue, never younger than 30 s ago.
-CREATE FUNCTION core.watermark(p_queue text) RETURNS timestamptz LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT least((SELECT min(o.due_at) FROM core.outbox o WHERE o.queue = p_queue), core.clock() - interval '30 seconds')
+CREATE FUNCTION core.watermark(p_queue text) RETURNS timestamptz LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+  SELECT least((SELECT min(o.due_at) FROM core.outbox o WHERE o.queue = p_queue AND o.state NOT IN ('pushed', 'claimed')),
+               (SELECT min(o.due_at) FROM core.outbox o WHERE o.queue = p_queue AND o.state IN ('pushed', 'claimed')),
+               core.clock() - interval '30 seconds')
 $$;

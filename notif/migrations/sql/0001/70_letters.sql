@@ -3,7 +3,7 @@
 -- Put it back: letter and row in one transaction, attempts 0, the same request and, if a call was ambiguous, the same key.
 -- Raises NT404 (no such letter), NT409 (the state of things forbids it; the message says why).
 CREATE FUNCTION core.replay(p_id bigint, p_key_lifetime interval, p_accept boolean, p_who text) RETURNS uuid
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   l core.dead_letters;
   o core.outbox;
@@ -50,7 +50,7 @@ END $$;
 
 -- Close it for good: letter and fence in one transaction.
 CREATE FUNCTION core.discard(p_id bigint, p_reason text, p_who text) RETURNS uuid
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   l core.dead_letters;
 BEGIN
@@ -66,7 +66,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION core.pending_letter(p_id bigint) RETURNS core.dead_letters
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   l core.dead_letters;
 BEGIN

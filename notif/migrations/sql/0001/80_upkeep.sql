@@ -2,7 +2,7 @@
 
 -- Fences past their time, but never one whose job is in the outbox: its row would be sent again. Returns how many went.
 CREATE FUNCTION core.clean_fences(p_most integer) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   WITH gone AS (
     DELETE FROM core.processed_job f USING (
       SELECT x.job_id, x.consumer FROM core.processed_job x
@@ -13,7 +13,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT count(*) FROM gone
 $$;
 
-CREATE FUNCTION core.clean_deliveries(p_most integer) RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION core.clean_deliveries(p_most integer) RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   WITH gone AS (
     DELETE FROM core.delivery d USING (
       SELECT x.job_id, x.id FROM core.delivery x WHERE x.expires_at < core.clock() ORDER BY x.expires_at LIMIT p_most) old
@@ -23,7 +23,7 @@ $$;
 
 -- Decided letters past their retention; a pending one is never purged.
 CREATE FUNCTION core.clean_letters(p_retention interval, p_most integer) RETURNS bigint
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   WITH gone AS (
     DELETE FROM core.dead_letters l USING (
       SELECT x.id FROM core.dead_letters x
@@ -32,12 +32,12 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT count(*) FROM gone
 $$;
 
-CREATE FUNCTION core.clean_processes() RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION core.clean_processes() RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   DELETE FROM core.process WHERE seen_at < core.clock() - interval '1 minute'
 $$;
 
 -- Rows that wait for a halt that is no more: it was resumed between a worker's look and its settle.
-CREATE FUNCTION core.wake_halted(p_provider text, p_queues text[]) RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION core.wake_halted(p_provider text, p_queues text[]) RETURNS bigint LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   WITH woken AS (
     UPDATE core.outbox o SET due_at = core.clock(), ready_at = core.clock()
     WHERE o.queue = ANY (p_queues) AND o.state = 'halted' AND o.due_at > core.clock()

@@ -1,7 +1,7 @@
 -- Who may do what. Four roles, none of them BYPASSRLS. FORCE binds the owner too, so it has a policy of its own.
 
 CREATE FUNCTION core.fence(p_job uuid, p_consumer text, p_tenant uuid, p_cell uuid, p_ttl interval) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   INSERT INTO core.processed_job (job_id, consumer, tenant_id, cell_id, processed_at, expires_at)
   VALUES (p_job, p_consumer, p_tenant, p_cell, core.clock(), core.clock() + greatest(p_ttl, interval '7 days'))
   ON CONFLICT DO NOTHING
@@ -58,6 +58,7 @@ GRANT EXECUTE ON FUNCTION
   core.clock(), core.remember(jsonb, text, text, timestamptz), core.blocked(text, text, text),
   core.repeatable(core.outbox, interval), core.bury(core.outbox, text, text, bytea),
   core.end_lost(text, boolean, integer), core.hold_halted(text, text, timestamptz), core.turn(text, uuid, timestamptz, integer),
+  core.tenants_due(text, uuid, timestamptz, uuid[], integer),
   core.pick(text, text, boolean, integer, integer, uuid, timestamptz), core.requeue(text[]), core.watermark(text), core.seconds_until(timestamptz),
   core.close_provider(text, text, text, text, double precision, double precision), core.closings(),
   core.resume(text, text, text[], text), core.wake_halted(text, text[]),
