@@ -205,7 +205,7 @@ DRIVER_MUTATIONS: dict[str, Mutation] = {
         weights=(("pause", 10), ("resume", 12)),
         keyed=14,
     ),
-    "check_before_call": Mutation(weights=(("pause", 12), ("resume", 30), ("publish", 16), ("worker", 30)), keyed=7),
+    "check_before_call": Mutation(weights=(("pause", 12), ("resume", 30), ("publish", 16), ("worker", 30)), keyed=14),
 }
 MUTATIONS = SQL_MUTATIONS | DRIVER_MUTATIONS
 NOT_HERE = {
