@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import alembic.command
-import psycopg
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -46,9 +45,7 @@ def upgrade(owner_url: str) -> tuple[str | None, str]:
             alembic.command.upgrade(config, "head")
             return before, head()
     except DBAPIError as error:
-        cause = error.orig
-        known = translated(cause) if isinstance(cause, psycopg.Error) else None
-        raise known or NotifError(f"migration failed: {str(cause).splitlines()[0]}") from error
+        raise translated(error) or NotifError(f"migration failed: {str(error.orig).splitlines()[0]}") from error
 
 
 def revision_of(connection: Connection) -> str | None:

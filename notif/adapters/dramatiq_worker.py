@@ -4,23 +4,23 @@ Dramatiq's own consumer knows no ids of what it fetched: one body that is no mes
 """
 
 import json
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
-from dramatiq.common import current_millis
 from dramatiq.errors import ConnectionClosed
 from redis.exceptions import RedisError
 
-from notif.adapters.redis_carrier import NAMESPACE, client, decode, named
+from notif.adapters.redis_carrier import NAMESPACE, Acks, client, decode, named
 from notif.errors import Unavailable
 from notif.ports import Log, PoisonPort, Reference
 
-HEARTBEAT_TIMEOUT = 10_000
-"""Milliseconds after which a silent process' unacked references go back. The same everywhere, above the longest stall."""
 BELL_WAIT = 1.0
 """Seconds an idle consumer waits for a push, in one blocking command; below the client's socket timeout."""
 FULL_WAIT = 0.002
@@ -28,23 +28,10 @@ FULL_WAIT = 0.002
 SICK_WAIT = 0.2
 """Seconds between looks whether Postgres answers again; nothing is fetched meanwhile."""
 
-# Like Dramatiq's own fetch (heartbeat, then ids into the ack set), but with the ids. An id without a body names nothing: dropped.
-FETCH = """
-local queue = KEYS[1] .. ':' .. ARGV[2]
-redis.call('ZADD', KEYS[1] .. ':__heartbeats__', ARGV[1], ARGV[3])
-local found = {}
-for i = 1, tonumber(ARGV[4]) do
-  local id = redis.call('LPOP', queue)
-  if not id then break end
-  local body = redis.call('HGET', queue .. '.msgs', id)
-  if body then
-    redis.call('SADD', KEYS[1] .. ':__acks__.' .. ARGV[3] .. '.' .. ARGV[2], id)
-    table.insert(found, id)
-    table.insert(found, body)
-  end
-end
-return found
-"""
+DEATH_WATCH = 0.5
+"""Seconds between two looks whether every thread of the process lives."""
+LAST_CHANCE = 10.0
+"""Seconds a process with a dead thread gets beyond its drain; then it ends as it is."""
 
 
 class NotifBroker(RedisBroker):
@@ -63,22 +50,23 @@ class NotifBroker(RedisBroker):
         log: Log,
         middleware: Sequence[dramatiq.Middleware],
     ) -> None:
-        # Workers are patient: what they hold is worth waiting for. The reaping is done by `reap`, never by chance.
+        # Workers are patient: what they hold is worth waiting for.
         super().__init__(  # type: ignore[no-untyped-call]
             client=client(url, retries=30, timeout=5.0),
             middleware=list(middleware),
             namespace=NAMESPACE,
-            heartbeat_timeout=HEARTBEAT_TIMEOUT,
-            maintenance_chance=0,
         )
         self.consumers, self.poison, self.healthy, self.log = consumers, poison, healthy, log
         self.draining = False
-        self.fetch = self.client.register_script(FETCH)
+        self.acks = Acks(self.client, self.broker_id)
+        self.held: dict[str, set[bytes]] = {}
+        self._strange: dict[str, set[bytes]] = {}
 
     def declare_queue(self, queue_name: str) -> None:
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)
             self.queues.add(queue_name)
+            self.held[queue_name] = set()
             self.emit_after("declare_queue", queue_name)
 
     def enqueue(self, message: dramatiq.Message[Any], *, delay: int | None = None) -> dramatiq.Message[Any]:
@@ -93,13 +81,18 @@ class NotifBroker(RedisBroker):
         self.client.close()
 
     def reap(self) -> None:
-        """Give back what processes held that no longer say anything. Raises RedisError."""
-        self.maintenance_chance = 1_000_000
-        try:
-            for queue in self.queues:
-                self.do_qsize(queue)
-        finally:
-            self.maintenance_chance = 0
+        """Say that this process lives; give back what silent ones held, and what this one never heard of. Raises RedisError.
+
+        A fetch whose answer was lost leaves references to a process that doesn't know them. One seen so twice is given back.
+        """
+        self.acks.reap(sorted(self.queues))
+        for queue in sorted(self.queues):
+            unknown = self.acks.held(queue) - self.held[queue]
+            forgotten = unknown & self._strange.get(queue, set())
+            self._strange[queue] = unknown - forgotten
+            if forgotten:
+                self.acks.give_back(queue, sorted(forgotten))
+                self.log.warning("references of a lost fetch went back", queue=queue, count=len(forgotten))
 
 
 class ReferenceConsumer(dramatiq.Consumer):
@@ -108,7 +101,7 @@ class ReferenceConsumer(dramatiq.Consumer):
     def __init__(self, broker: NotifBroker, queue: str, prefetch: int) -> None:
         self._broker, self._queue, self._prefetch = broker, queue, prefetch
         self._fetched: list[tuple[bytes, bytes]] = []
-        self._unacked: set[bytes] = set()
+        self._held = broker.held[queue]  # of the process: it outlives this consumer, as what it fetched does
 
     def __next__(self) -> dramatiq.MessageProxy | None:
         try:
@@ -141,14 +134,13 @@ class ReferenceConsumer(dramatiq.Consumer):
         if self._broker.draining or not self._broker.healthy():
             time.sleep(SICK_WAIT)
             return
-        room = self._prefetch - len(self._unacked)
+        room = self._prefetch - len(self._held)
         if room <= 0:
             time.sleep(FULL_WAIT)
             return
-        arguments: list[Any] = [current_millis(), self._queue, self._broker.broker_id, room]
-        found = self._broker.fetch(keys=[NAMESPACE], args=arguments)
-        self._fetched = list(zip(found[::2], found[1::2], strict=True))
-        self._unacked.update(found[::2])
+        found = self._broker.acks.fetch(self._queue, room)
+        self._fetched = found
+        self._held.update(identifier for identifier, _ in found)
         if not found:
             self._broker.client.blpop([f"{NAMESPACE}:{self._queue}.bell"], timeout=BELL_WAIT)
 
@@ -176,19 +168,19 @@ class ReferenceConsumer(dramatiq.Consumer):
 
     def _gone(self, identifier: bytes) -> None:
         try:
-            self._broker.do_ack(self._queue, identifier)
+            self._broker.acks.ack(self._queue, identifier)
         except RedisError as error:  # Dramatiq knows ConnectionError only, and would never ack after a time-out
             raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
-        self._unacked.discard(identifier)
+        self._held.discard(identifier)
 
     def _give_back(self, identifiers: list[bytes]) -> None:
         if not identifiers:
             return
         try:
-            self._broker.do_requeue(self._queue, *identifiers)
+            self._broker.acks.give_back(self._queue, identifiers)
         except RedisError as error:
             raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
-        self._unacked.difference_update(identifiers)
+        self._held.difference_update(identifiers)
 
 
 def declare(broker: NotifBroker, handlers: Mapping[str, Callable[[Reference], str]]) -> None:
@@ -204,23 +196,92 @@ def _actor(queue: str, handle: Callable[[Reference], str]) -> Callable[[str, str
     return deliver
 
 
+class DeathWatch:
+    """Ends a process that has lost a thread, for its supervisor to start another: it would go on, but slower, or not at all.
+
+    A dead consumer is a queue nobody reads; a worker thread less is a share of the pace; eight less are a process that does
+    nothing and looks healthy. What the others have started is finished first, and what is prefetched goes back.
+    """
+
+    def __init__(self, worker: dramatiq.Worker, others: Sequence[threading.Thread], *, drain: float, log: Log) -> None:
+        self._worker, self._others, self._drain, self._log = worker, others, drain, log
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="death watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The process ends in good order: threads may end now."""
+        self._over.set()
+
+    def _dead(self) -> list[str]:
+        threads: dict[str, threading.Thread] = {thread.name: thread for thread in self._others}
+        threads |= {f"worker {number}": thread for number, thread in enumerate(self._worker.workers)}
+        threads |= {f"consumer of {queue}": thread for queue, thread in self._worker.consumers.items()}
+        return [name for name, thread in threads.items() if not thread.is_alive()]
+
+    def _run(self) -> None:
+        while not self._over.wait(DEATH_WATCH):
+            dead = self._dead()
+            if dead and not self._over.is_set():
+                self._log.error(
+                    "threads have died: the process ends, for its supervisor to start it again", threads=dead
+                )
+                drain = threading.Thread(target=self._stop_worker, daemon=True)
+                drain.start()
+                drain.join(self._drain + LAST_CHANCE)  # Redis may be away: then the reaper gives back what is left
+                sys.stderr.flush()
+                os._exit(1)
+
+    def _stop_worker(self) -> None:
+        try:
+            self._worker.stop(timeout=int(self._drain * 1000))
+        except Exception:  # noqa: BLE001 - logged; the process ends either way
+            self._log.exception("the drain of a process with dead threads failed")
+
+
+class Process(Protocol):
+    """What a worker process does beside its worker threads."""
+
+    def boot(self) -> None:
+        """Before anything starts; may end the process."""
+        ...
+
+    def start(self) -> Sequence[threading.Thread]:
+        """Answers the threads without which the process is of no use."""
+        ...
+
+    def drain(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class Lifecycle(dramatiq.Middleware):
     """Our only middleware: what a worker process does in the background starts and ends with it, by whichever command line."""
 
-    def __init__(self, start: Callable[[], None], drain: Callable[[], None], stop: Callable[[], None]) -> None:
-        self._start, self._drain, self._stop = start, drain, stop
+    def __init__(self, process: Process, *, drain_seconds: float, log: Log) -> None:
+        self._process, self._drain_seconds, self._log = process, drain_seconds, log
+        self._watch: DeathWatch | None = None
+
+    def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
+        del broker, worker
+        self._process.boot()
 
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        del broker, worker
-        self._start()
+        del broker
+        self._watch = DeathWatch(worker, self._process.start(), drain=self._drain_seconds, log=self._log)
+        self._watch.start()
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         """A process that has been told to stop takes nothing more: it would hold it for as long as its last call lasts."""
         del worker
         assert isinstance(broker, NotifBroker)
         broker.draining = True
-        self._drain()
+        if self._watch:
+            self._watch.stop()
+        self._process.drain()
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         del broker, worker
-        self._stop()
+        self._process.stop()

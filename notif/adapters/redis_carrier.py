@@ -2,20 +2,25 @@
 
     {namespace}:{queue}.msgs   HASH  message id → message     {namespace}:{queue}        LIST  message ids
     {namespace}:{queue}.bell   LIST  wakes idle consumers     {namespace}:epoch          gone: Redis was wiped
+    {namespace}:__acks__.{process}.{queue}   SET   what a process has fetched and not acked
+    {namespace}:__heartbeats__               ZSET  {process}.{queue} → when it last said something, on Redis' clock
+    {namespace}:installation   whose Redis this is
+    {namespace}:reaped         when somebody last looked for silent processes
 
 A message id is `job:generation`, so that no late ack or redelivery ever meets a newer push of the same job.
 """
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
 import redis
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -23,6 +28,11 @@ from notif.errors import Unavailable
 from notif.ports import Reference
 
 NAMESPACE = "notif"
+SILENCE = 10.0
+"""Seconds after which a silent process' unacked references go back."""
+STALL = SILENCE / 2
+"""Seconds without a look by anybody after which silence proves nothing: Redis stood still, or no worker ran."""
+
 # At most 16 bells wait: one too many costs an idle consumer an empty fetch.
 PUSH = """
 local intact = redis.call('SET', KEYS[1], ARGV[1], 'NX') == false
@@ -39,6 +49,88 @@ for i = 2, #ARGV, 4 do
 end
 return intact and 1 or 0
 """
+
+# Redis' clock: that of a host which is ten seconds slow would make its living process look dead to all others.
+NOW = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local beats = KEYS[1] .. ':__heartbeats__'
+"""
+RING = """
+local function ring(queue)
+  redis.call('LPUSH', queue .. '.bell', '1')
+  redis.call('LTRIM', queue .. '.bell', 0, 15)
+end
+"""
+# ARGV: process, queue, how many. An id without a body names nothing: dropped.
+FETCH = (
+    NOW
+    + """
+local queue, member, found = KEYS[1] .. ':' .. ARGV[2], ARGV[1] .. '.' .. ARGV[2], {}
+redis.call('ZADD', beats, now, member)
+for i = 1, tonumber(ARGV[3]) do
+  local id = redis.call('LPOP', queue)
+  if not id then break end
+  local body = redis.call('HGET', queue .. '.msgs', id)
+  if body then
+    redis.call('SADD', KEYS[1] .. ':__acks__.' .. member, id)
+    table.insert(found, id)
+    table.insert(found, body)
+  end
+end
+return found
+"""
+)
+# ARGV: process, queue, id.
+ACK = """
+if redis.call('SREM', KEYS[1] .. ':__acks__.' .. ARGV[1] .. '.' .. ARGV[2], ARGV[3]) == 1 then
+  redis.call('HDEL', KEYS[1] .. ':' .. ARGV[2] .. '.msgs', ARGV[3])
+end
+"""
+# ARGV: process, queue, ids.
+GIVE_BACK = (
+    RING
+    + """
+local queue = KEYS[1] .. ':' .. ARGV[2]
+for i = 3, #ARGV do
+  if redis.call('SREM', KEYS[1] .. ':__acks__.' .. ARGV[1] .. '.' .. ARGV[2], ARGV[i]) == 1
+      and redis.call('HEXISTS', queue .. '.msgs', ARGV[i]) == 1 then
+    redis.call('RPUSH', queue, ARGV[i])
+  end
+end
+ring(queue)
+"""
+)
+# ARGV: silence and stall in seconds, process, its queues. Any process reaps for all queues.
+REAP = (
+    NOW
+    + RING
+    + """
+for i = 4, #ARGV do
+  redis.call('ZADD', beats, now, ARGV[3] .. '.' .. ARGV[i])
+end
+local last = tonumber(redis.call('GET', KEYS[1] .. ':reaped') or 0)
+redis.call('SET', KEYS[1] .. ':reaped', tostring(now))
+if now - last > tonumber(ARGV[2]) then return {} end
+local back = {}
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', beats, '-inf', now - ARGV[1])) do
+  local name = member:match('^[^.]+%.(.+)$')
+  if name then
+    local queue, acks = KEYS[1] .. ':' .. name, KEYS[1] .. ':__acks__.' .. member
+    for _, id in ipairs(redis.call('SMEMBERS', acks)) do
+      if redis.call('HEXISTS', queue .. '.msgs', id) == 1 then
+        redis.call('RPUSH', queue, id)
+        table.insert(back, id)
+      end
+    end
+    redis.call('DEL', acks)
+    ring(queue)
+  end
+  redis.call('ZREM', beats, member)
+end
+return back
+"""
+)
 
 
 def client(url: str, *, retries: int, timeout: float) -> "redis.Redis":
@@ -98,6 +190,78 @@ def named(identifier: str) -> tuple[UUID, int] | None:
     return found if 0 < found[1] < 2**63 else None
 
 
+class Acks:
+    """What one process has fetched and not yet acked, by queue. All of it raises RedisError."""
+
+    def __init__(self, client: "redis.Redis", process: str) -> None:
+        self._client, self.process = client, process
+        self._scripts = {text: client.register_script(text) for text in (FETCH, ACK, GIVE_BACK, REAP)}
+
+    def fetch(self, queue: str, most: int) -> list[tuple[bytes, bytes]]:
+        """Ids and bodies, oldest first; they are this process' until it acks them, gives them back or falls silent."""
+        found = self._call(FETCH, self.process, queue, most)
+        return list(zip(found[::2], found[1::2], strict=True))
+
+    def ack(self, queue: str, identifier: bytes | str) -> None:
+        self._call(ACK, self.process, queue, identifier)
+
+    def give_back(self, queue: str, identifiers: Sequence[bytes | str]) -> None:
+        """To the end of the queue, for whoever fetches next."""
+        self._call(GIVE_BACK, self.process, queue, *identifiers)
+
+    def reap(self, queues: Sequence[str]) -> int:
+        """A sign of life for these queues; then what silent processes held goes back. How many references that were."""
+        return len(self._call(REAP, SILENCE, STALL, self.process, *queues))
+
+    def held(self, queue: str) -> set[bytes]:
+        """What Redis believes this process to hold."""
+        found: Any = self._client.smembers(f"{NAMESPACE}:__acks__.{self.process}.{queue}")
+        return set(found)
+
+    def _call(self, script: str, *arguments: Any) -> Any:
+        return self._scripts[script](keys=[NAMESPACE], args=list(arguments))
+
+
+class RedisHome:
+    """What Redis says of itself before a process starts: what it evicts, and whose it is. Raises Unavailable."""
+
+    def __init__(self, url: str) -> None:
+        self._client = client(url, retries=1, timeout=2.0)
+
+    def eviction(self) -> str:
+        """`maxmemory-policy`; empty where neither INFO nor CONFIG may be asked."""
+        with answering():
+            for ask, key in (
+                (lambda: self._client.info("memory"), "maxmemory_policy"),
+                (lambda: self._client.config_get("maxmemory-policy"), "maxmemory-policy"),
+            ):
+                with suppress(ResponseError):
+                    found: Any = ask()
+                    if key in found:
+                        return str(found[key])
+        return ""
+
+    def adopt(self, installation: UUID) -> str:
+        """The id of the installation this Redis belongs to: from now on ours, if it belonged to none."""
+        key = f"{NAMESPACE}:installation"
+        with answering():
+            self._client.set(key, str(installation), nx=True)
+            found: Any = self._client.get(key)
+        return (found or b"").decode(errors="backslashreplace")
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Raises Unavailable instead of the client's errors."""
+    try:
+        yield
+    except RedisError as error:
+        raise Unavailable(f"Redis does not answer: {error}") from error
+
+
 class RedisCarrier:
     """CarrierPort. Pushing twice is harmless: an id that is there is left alone."""
 
@@ -112,16 +276,12 @@ class RedisCarrier:
         for ref in refs:
             previous = message_id(ref.job_id, ref.generation - 1)
             arguments += [ref.queue, previous, message_id(ref.job_id, ref.generation), encode(ref, at)]
-        try:
+        with answering():
             return bool(self._push(keys=[f"{NAMESPACE}:epoch"], args=arguments))
-        except RedisError as error:
-            raise Unavailable(f"Redis does not answer: {error}") from error
 
     def alive(self) -> bool:
-        try:
+        with answering():
             return not self._client.set(f"{NAMESPACE}:epoch", int(self._clock() * 1000), nx=True)
-        except RedisError as error:
-            raise Unavailable(f"Redis does not answer: {error}") from error
 
     def close(self) -> None:
         self._client.close()

@@ -17,6 +17,11 @@ SELECT 'halt:' || provider || ':' || domain, concat_ws(' ', provider, nullif(dom
 FROM core.provider_state
 WHERE until > core.clock() AND (state = 'halted' OR CASE WHEN until < 'infinity' THEN until - since > interval '5 minutes' END)
 UNION ALL
+SELECT 'circuit:' || provider, provider || ' keeps failing, its circuit is open',
+       reason || '; since ' || date_trunc('second', since) || ', probed at least each minute; jobs wait, no attempt is spent',
+       'circuit'
+FROM core.provider_state WHERE state = 'circuit' AND until > core.clock() AND core.clock() - since > interval '1 minute'
+UNION ALL
 SELECT 'trouble:' || role || ':' || lane, role || ' ' || lane || ' is in trouble',
        string_agg(host || ' ' || pid || ': ' || trouble, '; '), 'trouble'
 FROM core.process WHERE trouble <> '' AND seen_at > core.clock() - interval '15 seconds' GROUP BY role, lane

@@ -49,10 +49,10 @@ class PostgresLedger:
         rows = self._database.call(CLAIM, (*key, terms.provider, terms.key_lifetime, terms.lease, request))
         if not rows:
             return GONE
-        verdict, seconds, reason, generation, attempts, frozen, key_number = rows[0]
+        verdict, seconds, reason, generation, attempts, frozen, key_number, probe = rows[0]
         if verdict is not None:
             return Stop(verdict, seconds, reason)
-        return Claimed(generation, attempts, frozen, provider_key(ref.job_id, terms.consumer, key_number))
+        return Claimed(generation, attempts, frozen, provider_key(ref.job_id, terms.consumer, key_number), bool(probe))
 
     def freeze(self, ref: Reference, generation: int, request: bytes) -> bool:
         return bool(self._database.call(FREEZE, (ref.job_id, ref.queue, generation, request))[0][0])

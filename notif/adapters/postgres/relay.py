@@ -1,10 +1,10 @@
-"""OutboxPort and ClosingsPort: what relay and worker read and write beside single rows."""
+"""OutboxPort, ClosingsPort and CircuitPort: what relay and worker read and write beside single rows."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from notif.adapters.postgres.database import Database, storable
-from notif.ports import Closing, Picked, Reference, Turn
+from notif.ports import Closing, Failure, Picked, Reference, Turn
 
 PICK = """
 SELECT p.job_id, p.queue, p.tenant_id, p.generation, p.outstanding
@@ -56,7 +56,7 @@ class PostgresClosings:
 
     def read(self) -> list[Closing]:
         rows = self._database.call(
-            "SELECT provider, domain, state, reason, seconds, transactional_seconds FROM core.closings()"
+            "SELECT provider, domain, state, reason, seconds, transactional_seconds, probe_seconds FROM core.closings()"
         )
         return [Closing(*row) for row in rows]
 
@@ -66,3 +66,21 @@ class PostgresClosings:
             "SELECT core.close_provider(%s, %s, %s, %s, %s, %s)",
             (c.provider, c.domain, c.state, storable(c.reason), c.seconds, c.transactional_seconds),
         )
+
+
+class PostgresCircuits:
+    """CircuitPort, through the functions of `50_providers.sql` and `core.give_back`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def open(self, provider: str, reason: str) -> bool:
+        return bool(self._database.call("SELECT core.open_circuit(%s, %s)", (provider, storable(reason)))[0][0])
+
+    def probed(self, provider: str, generation: int, outcome: str, reason: str) -> bool:
+        arguments = (provider, generation, outcome, storable(reason))
+        return bool(self._database.call("SELECT core.probed(%s, %s, %s, %s)", arguments)[0][0])
+
+    def give_back(self, failures: Sequence[Failure]) -> None:
+        columns = ([f.job_id for f in failures], [f.queue for f in failures], [f.generation for f in failures])
+        self._database.call("SELECT core.give_back(%s, %s, %s)", columns)

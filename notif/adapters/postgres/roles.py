@@ -1,6 +1,8 @@
 """The four database roles, as SQL that a person can read before it runs."""
 
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -14,12 +16,15 @@ ROLES = {
     "notif_maintenance": "relay, maintenance, web, command line",
 }
 
+TRIES = 20
+
 
 def statements(database: str) -> list[str]:
     """SQL that makes what is missing; safe to run again. For a superuser, or a role with CREATEROLE that owns the database."""
     made = [
         f"-- {purpose}\n"
-        f"DO $$ BEGIN CREATE ROLE {role} LOGIN NOBYPASSRLS; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
+        f"DO $$ BEGIN CREATE ROLE {role} LOGIN NOBYPASSRLS; "
+        "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;"
         for role, purpose in ROLES.items()
     ]
     name = sql.Identifier(database).as_string(None)
@@ -36,15 +41,23 @@ def create(admin_url: str, passwords: Mapping[str, str], *, own_database: bool =
     try:
         with psycopg.connect(admin_url, autocommit=True) as connection:
             for statement in statements(connection.info.dbname):
-                connection.execute(statement.encode())
+                _run(connection, statement.encode())
             for role, password in passwords.items():
-                connection.execute(
-                    sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(password))
-                )
+                change = sql.SQL("ALTER ROLE {} PASSWORD {}")
+                _run(connection, change.format(sql.Identifier(role), sql.Literal(password)))
             if own_database:
                 name = sql.Identifier(connection.info.dbname)
-                connection.execute(sql.SQL("ALTER DATABASE {} OWNER TO notif_owner").format(name))
+                _run(connection, sql.SQL("ALTER DATABASE {} OWNER TO notif_owner").format(name))
     except psycopg.Error as error:
         raise NotifError(
             f"database roles: {str(error).strip().splitlines()[0]}; `notif db roles --print` shows the SQL to run by hand"
         ) from error
+
+
+def _run(connection: psycopg.Connection[Any], statement: bytes | sql.Composed) -> None:
+    """Until nobody changes the same role or database at the same moment: there is no lock that holds for a whole server."""
+    for _ in range(TRIES):
+        with suppress(psycopg.errors.InternalError_):  # XX000: tuple concurrently updated
+            connection.execute(statement)
+            return
+    connection.execute(statement)
