@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NoReturn
 
-from benchmarks import idle, latency, pick, publishing, roundtrips, throughput
+from benchmarks import idle, latency, outages, pick, publishing, roundtrips, throughput
 from benchmarks.report import QUICK, Size, Step, Table, machine_facts, print_json, print_tables, progress
 from benchmarks.rig import Rig
 from notif.cli.environment import forget_libpq
@@ -24,19 +24,24 @@ ALL: Mapping[str, Benchmark] = MappingProxyType(
         "pick": (pick.steps, pick.pick),
     }
 )
+LONG: Mapping[str, Benchmark] = MappingProxyType({"outages": (outages.steps, outages.outages)})
+"""Run only when they are asked for."""
+EVERY: Mapping[str, Benchmark] = MappingProxyType({**ALL, **LONG})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./run bench", description="Measure notif on this machine.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(ALL)}; all of them without a name")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(ALL)}: all of these without a name; {', '.join(LONG)}"
+    )
     parser.add_argument("--json", action="store_true", help="for scripts")
     parser.add_argument(
         "--quick", action="store_true", help="a tenth of everything: shows that it runs, its figures mean nothing"
     )
     given = parser.parse_args()
     for name in given.names:
-        if name not in ALL:
-            parser.error(f"NAME: there is no benchmark {name!r}; {nearest(name, ALL)}")
+        if name not in EVERY:
+            parser.error(f"NAME: there is no benchmark {name!r}; {nearest(name, EVERY)}")
     forget_libpq()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -60,7 +65,7 @@ def measure(names: list[str], size: Size) -> tuple[dict[str, object], dict[str, 
         facts |= rig.facts()
         found = {}
         for name in names:
-            steps, benchmark = ALL[name]
+            steps, benchmark = EVERY[name]
             with progress(name, steps(size)) as step:
                 found[name] = benchmark(rig, size, step)
     return facts, found

@@ -44,7 +44,7 @@ class Rig:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="notif-bench-"))
         given = {name: os.environ[name] for name in ("NOTIF_PG_BIN", "NOTIF_VALKEY_BIN") if name in os.environ}
-        self.machine = Machine(self._folder / "data", {"NOTIF_CONFIG": str(CONFIG), **given}, roles=[])
+        self.machine = Machine(self._folder / "data", {"NOTIF_CONFIG": str(CONFIG), **given}, roles=[], workers=2)
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -54,9 +54,8 @@ class Rig:
             self.sandbox = SandboxClient(self.machine.sandbox_url)
             self.app = App.from_settings(self.machine.operator_env)
             stack.callback(self.app.close)
-            self._admin = stack.enter_context(psycopg.connect(self.admin_url("notif"), autocommit=True))
-            # From another database, so that looking is not counted.
-            self._watcher = stack.enter_context(psycopg.connect(self.admin_url("postgres"), autocommit=True))
+            self._sessions: dict[str, psycopg.Connection[Any]] = {}
+            stack.callback(self._disconnect)
             self.redis: redis.Redis = stack.enter_context(redis.Redis.from_url(self.redis_url))
             self.tenants = [uuid4() for _ in range(100)]
             for number, tenant in enumerate(self.tenants):
@@ -121,11 +120,11 @@ class Rig:
     # ---- look
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """As the administrator, in notif's database."""
-        return _rows(self._admin, query, parameters)
+        return self._rows("notif", query, parameters)
 
     def watch(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """As the administrator, from another database."""
-        return _rows(self._watcher, query, parameters)
+        """As the administrator, from another database, so that looking is not counted."""
+        return self._rows("postgres", query, parameters)
 
     def waiting(self) -> int:
         return int(self.rows("SELECT count(*) FROM core.outbox")[0][0])
@@ -146,6 +145,20 @@ class Rig:
             "one commit ms": round(self._commit_cost() * 1000, 2),
         }
 
+    def _rows(self, database: str, query: str, parameters: Sequence[Any]) -> list[Any]:
+        session = self._sessions.get(database)
+        if session is None or session.closed:  # an outage may have ended it
+            session = self._sessions[database] = psycopg.connect(self.admin_url(database), autocommit=True)
+        try:
+            cursor = session.execute(query.encode(), parameters or None)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.OperationalError as error:
+            raise Unavailable(str(error)) from error
+
+    def _disconnect(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+
     def _commit_cost(self, count: int = 50) -> float:
         self.rows("CREATE SCHEMA IF NOT EXISTS bench")
         self.rows("CREATE TABLE IF NOT EXISTS bench.row (n integer)")
@@ -162,8 +175,3 @@ def until(look: Callable[[], bool], what: str, every: float = 0.02) -> None:
         if time.monotonic() > end:
             raise Unavailable(f"not within {PATIENCE:g} s: {what}")
         time.sleep(every)
-
-
-def _rows(connection: "psycopg.Connection[Any]", query: str, parameters: Sequence[Any]) -> list[Any]:
-    cursor = connection.execute(query.encode(), parameters or None)
-    return cursor.fetchall() if cursor.description else []

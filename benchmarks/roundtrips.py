@@ -8,7 +8,7 @@ from benchmarks.rig import WORKER, Rig, until
 from benchmarks.wire import Wire
 
 KINDS = ("email.message", "order.shipped")
-PER_JOB = ("core.gate", "core.claim", "core.freeze", "core.settle", "core.pick", "push", "fetch", "dramatiq ack")
+PER_JOB = ("core.gate", "core.claim", "core.freeze", "core.settle", "core.pick", "push", "fetch", "ack")
 """What a job causes; the rest goes by the clock."""
 SUMS = ("HTTP requests", "statements to Postgres", "commands to Redis", "transactions that wrote")
 ROLES = ("relay", WORKER)

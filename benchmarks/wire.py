@@ -10,8 +10,7 @@ from typing import Self
 import redis
 
 from benchmarks.rig import Rig
-from notif.adapters.dramatiq_worker import FETCH
-from notif.adapters.redis_carrier import PUSH
+from notif.adapters.redis_carrier import ACK, FETCH, GIVE_BACK, PUSH, REAP
 from notif.errors import NotifError
 
 MARK = "wire|"
@@ -20,6 +19,7 @@ FUNCTION = re.compile(r"\bcore\.(\w+)\(")
 WATCHED = ("notif worker", "notif maintenance", "notif publish")
 """Names under which roles and product code connect; `notif up`, which waits for roles to start, is not theirs."""
 END = "wire-end"
+SCRIPTS = {"push": PUSH, "fetch": FETCH, "ack": ACK, "give back": GIVE_BACK, "reap": REAP}
 
 
 class Wire:
@@ -33,7 +33,7 @@ class Wire:
         self.statements: Counter[str] = Counter()
         self.commands: Counter[str] = Counter()
         self.writes = 0
-        self._scripts = {sha1(text.encode()).hexdigest(): name for name, text in (("fetch", FETCH), ("push", PUSH))}
+        self._scripts = {sha1(text.encode()).hexdigest(): name for name, text in SCRIPTS.items()}
         self._listening, self._heard_all = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._listen, daemon=True)
 
@@ -85,9 +85,7 @@ class Wire:
         name, *arguments = words
         if name.upper() != "EVALSHA":
             return name.lower()
-        script, number, *keys_and_arguments = arguments
-        # Dramatiq's script is told by its first argument what to do; the one without any measures Lua's stack, once.
-        return self._scripts.get(script) or " ".join(["dramatiq", *keys_and_arguments[int(number) : int(number) + 1]])
+        return self._scripts.get(arguments[0], "another script")
 
 
 def _name(statement: str) -> str:
