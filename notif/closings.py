@@ -29,6 +29,11 @@ class Closings:
             if started >= self._read_at:
                 self._closings, self._read_at = closings, started
 
+    def circuit(self, provider: str) -> bool:
+        """Whether its circuit is open, as this process remembers."""
+        with self._lock:
+            return any(closing.provider == provider and closing.state == "circuit" for closing in self._closings)
+
     def fresh(self) -> bool:
         """Whether Postgres answered lately: without it nothing is fetched."""
         return self._clock() - self._read_at < 2 * MEMORY_AGE
@@ -38,15 +43,20 @@ class Closings:
         self._store.close(closing)
         self.refresh()
 
-    def against(self, provider: str, queue: str, domain: str) -> Stop | None:
-        """What forbids a call of this queue now, in a memory no older than `MEMORY_AGE`. Raises Unavailable."""
+    def against(self, provider: str, queue: str, domain: str, probe: bool = False) -> Stop | None:
+        """What forbids a call of this queue now, in a memory no older than `MEMORY_AGE`. Raises Unavailable.
+
+        Neither circuit nor halt does whose probe is due (the claim decides who that is), nor to a `probe`.
+        """
         if self._clock() - self._read_at > MEMORY_AGE:
             self.refresh()
         with self._lock:
             closings, passed = self._closings, self._clock() - self._read_at
         for closing in sorted(closings, key=lambda c: c.domain):
             if closing.provider == provider and closing.domain in ("", domain):
-                seconds = seconds_left(closing, queue)
+                seconds, due = seconds_left(closing, queue), closing.probe_seconds
+                if due is not None and (probe or due <= passed):
+                    continue
                 if seconds is None or seconds > passed:
                     verdict = "domain_halted" if closing.domain else closing.state
                     return Stop(verdict, None if seconds is None else seconds - passed, closing.reason)
@@ -54,13 +64,15 @@ class Closings:
 
 
 def seconds_left(closing: Closing, queue: str) -> float | None:
-    """A 429 holds the transactional lane for less. None: until a person resumes it."""
+    """A 429 holds the transactional lane for less; a circuit holds both until its probe. None: until a person resumes it."""
+    if closing.state == "circuit":
+        return closing.probe_seconds
     parsed = parse_queue(queue)
     return closing.transactional_seconds if parsed and parsed[1] is Lane.TRANSACTIONAL else closing.seconds
 
 
 def halt(provider: str, domain: str, reason: str) -> Closing:
-    """A closing that only a person ends."""
+    """A closing that a person ends, or a probe: one a minute."""
     return Closing(provider, domain, "halted", reason, None, None)
 
 

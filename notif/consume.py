@@ -180,9 +180,12 @@ LONGEST_LOOK = 60.0
 
 
 def waiting(stop: Stop) -> Settlement:
-    """Closed: looked at again when it opens. Halted: when a person resumes it."""
+    """Closed: looked at again when it opens. Halted: when a person resumes it. Circuit: in a second, when its turn may come."""
     if stop.seconds is None:
         return Settlement("deferred", wait=None, state="halted", error=stop.reason, refund=True)
+    if stop.verdict == "circuit":
+        # Due, it waits for its turn in the outbox: as the probe, or when a probe has succeeded.
+        return Settlement("deferred", wait=1.0, error=f"provider's circuit is open: {stop.reason}", refund=True)
     return Settlement(
         "deferred", wait=min(max(1.0, stop.seconds), LONGEST_LOOK), error=f"provider closed: {stop.reason}", refund=True
     )

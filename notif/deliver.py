@@ -8,12 +8,13 @@ from typing import assert_never
 
 from pydantic import BaseModel
 
+from notif.circuit import Circuit
 from notif.closings import Closings, halt, quota, seconds_left, throttle
 from notif.compose import Composer
 from notif.consume import Consumer, Desk, waiting
 from notif.errors import InvalidEnvelope, Unavailable
 from notif.kinds import Kind
-from notif.ports import Claimed, Closing, Gated, ProviderPort, Reference, Settlement, Stop, Terms
+from notif.ports import Claimed, Closing, Failure, Gated, ProviderPort, Reference, Settlement, Stop, Terms
 from notif.retry import RetryPolicy
 from notif.verdict import (
     Accepted,
@@ -31,7 +32,7 @@ from notif.verdict import (
 
 SUPPRESSED = Settlement("suppressed", error="not covered by delivery.only or delivery.redirect_to")
 NOT_REACHED_WAIT = 5.0
-"""Seconds until a provider that could not be reached is tried again with this job; circuits follow."""
+"""Seconds until a provider that could not be reached is tried again with this job, unless its circuit opens."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Channel:
     closings: Closings
     deadline: float
     now: Callable[[], datetime]
+    circuit: Circuit
 
 
 class Deliverer(Consumer):
@@ -75,9 +77,9 @@ class Deliverer(Consumer):
         finally:
             self.desk.leases.drop(ref, claimed.generation)
 
-    def _permit(self, domain: str) -> Stop | None:
+    def _permit(self, domain: str, probe: bool = False) -> Stop | None:
         """Leave for one request, now. Until the lanes come it asks `core.provider_state` alone."""
-        return self._channel.closings.against(self._channel.provider.name, self.terms.queue, domain)
+        return self._channel.closings.against(self._channel.provider.name, self.terms.queue, domain, probe)
 
     def _claimed(self, ref: Reference, claimed: Claimed, domain: str, render: Callable[[], bytes] | None) -> str:
         request = claimed.request
@@ -94,13 +96,18 @@ class Deliverer(Consumer):
         except Exception as error:
             self.desk.log.exception("unexpected before the call", job_id=str(ref.job_id), queue=ref.queue)
             refused = self.settlement(Retry(f"{type(error).__name__} before the call"), claimed.attempts)
+        name = self._channel.provider.name
         if refused or request is None:
+            self._channel.circuit.not_called(name, claimed)
             return self.settle(ref, claimed.generation, refused or Settlement("gate"))
         started = self.desk.leases.now()
         answer = self._call(ref, request, claimed.key)
         if isinstance(answer, NeedsPerson) and answer.domain:
             answer = replace(answer, domain=domain)  # the row's: a halt under another name would never hold it
-        return self.settle(ref, claimed.generation, self._settlement(answer, claimed.attempts, started))
+        became = self.settle(ref, claimed.generation, self._settlement(answer, ref, claimed, started))
+        if became == "retrying":
+            self._channel.circuit.counted(name, Failure(ref.job_id, ref.queue, claimed.generation + 1))
+        return became
 
     def _call(self, ref: Reference, request: bytes, key: str) -> Answer:
         try:
@@ -118,16 +125,19 @@ class Deliverer(Consumer):
 
     def _last_look(self, ref: Reference, claimed: Claimed, domain: str) -> Settlement | None:
         """Closed meanwhile, or too little of the lease left for a whole call: not started, the attempt given back."""
-        refused = self._permit(domain)
+        refused = self._permit(domain, claimed.probe)
         if refused:
             return waiting(refused)
         if self.desk.leases.left(ref, claimed.generation) < self._channel.deadline:
             return Settlement("deferred", wait=1.0, error="too little of the lease was left for a call", refund=True)
         return None
 
-    def _settlement(self, answer: Answer, attempts: int, started: float) -> Settlement:
+    def _settlement(self, answer: Answer, ref: Reference, claimed: Claimed, started: float) -> Settlement:
         """The provider's answer as a settle; a closing is made known to everybody first, or the row would come back at once."""
-        name = self._channel.provider.name
+        name, attempts = self._channel.provider.name, claimed.attempts
+        if isinstance(answer, NotReached | Unclear):
+            return self._failed(answer, ref, claimed, started)
+        self._channel.circuit.answered(name, claimed, isinstance(answer, Accepted))
         match answer:
             case Accepted(provider_id):
                 return self.settlement(Delivered(provider_id), attempts)
@@ -137,17 +147,25 @@ class Deliverer(Consumer):
                 return self._closed(quota(name, error, (until - self._channel.now()).total_seconds()))
             case NeedsPerson(domain, error):
                 return self._closed(halt(name, domain, error))
-            case NotReached(error):
-                return Settlement(
-                    "deferred", wait=NOT_REACHED_WAIT, error=f"provider not reached: {error}", refund=True
-                )
             case Invalid(cause, error, unclear):
                 dead = self.settlement(Dead(cause, error), attempts)
                 return self._ambiguous(dead, started) if unclear else dead
-            case Unclear(error):
-                return self._ambiguous(self.settlement(Retry(error), attempts), started)
             case _:
                 assert_never(answer)
+
+    def _failed(self, answer: NotReached | Unclear, ref: Reference, claimed: Claimed, started: float) -> Settlement:
+        """The provider's failure if its circuit is open, and then no attempt; an unknown outcome leaves its mark either way."""
+        error = answer.error
+        held = self._channel.circuit.failed(self._channel.provider.name, ref, claimed, error)
+        if held:
+            settlement = waiting(Stop("circuit", 0.0, error))
+        elif isinstance(answer, NotReached):
+            settlement = Settlement(
+                "deferred", wait=NOT_REACHED_WAIT, error=f"provider not reached: {error}", refund=True
+            )
+        else:
+            settlement = self.settlement(Retry(error), claimed.attempts)
+        return self._ambiguous(settlement, started) if isinstance(answer, Unclear) else settlement
 
     def _closed(self, closing: Closing) -> Settlement:
         try:

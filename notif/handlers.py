@@ -40,7 +40,7 @@ class HandlerConsumer(Consumer):
             if not isinstance(verdict, ANSWERS):
                 raise TypeError(f"it returned {type(verdict).__name__}, not {', '.join(a.__name__ for a in ANSWERS)}")
             session.check()
-        except Exception as error:
+        except BaseException as error:  # SystemExit and CancelledError too: an attempt that failed, not a worker lost
             self.desk.log.exception("handler failed", job_id=str(ref.job_id), consumer=self.terms.consumer)
             detail = f": {error}" if isinstance(error, TypeError) else ""
             verdict = Retry(f"{type(error).__name__} in the handler{detail}")

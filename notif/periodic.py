@@ -14,14 +14,14 @@ class Periodic:
         self._name, self._seconds, self._work, self._log = name, seconds, work, log
         self._stop = threading.Event()
         self._failing = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
 
     def stop(self, timeout: float = 5.0) -> None:
         self._stop.set()
-        self._thread.join(timeout)
+        self.thread.join(timeout)
 
     def _run(self) -> None:
         while True:

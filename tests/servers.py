@@ -3,11 +3,11 @@
 import os
 import secrets
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import psycopg
 import redis
@@ -19,6 +19,7 @@ from notif.adapters.embedded_valkey import EmbeddedValkey
 from notif.adapters.postgres import roles
 
 PASSWORD = "test-" + secrets.token_hex(8)
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TABLES = (
     "outbox",
     "processed_job",
@@ -49,21 +50,39 @@ class Servers:
 
 
 @contextmanager
-def running() -> Iterator[Servers]:
-    postgres, valkey = os.environ.get("NOTIF_TEST_DATABASE_URL"), os.environ.get("NOTIF_TEST_REDIS_URL")
-    for url in (postgres, valkey):
-        if url and urlsplit(url).hostname not in ("127.0.0.1", "localhost", "::1"):
-            raise ValueError("NOTIF_TEST_*: tests empty what they use, so they only touch servers on loopback")
-    binaries = Path(os.environ["NOTIF_PG_BIN"]) if "NOTIF_PG_BIN" in os.environ else None
-    pg = None if postgres else EmbeddedPostgres(binaries=binaries, options={"max_connections": "300"}).start()
-    vk = None if valkey else EmbeddedValkey().start()
+def running(environ: Mapping[str, str] = os.environ) -> Iterator[Servers]:
+    """A variable that is set but empty counts as not set. Raises ValueError: a server that is not this machine's."""
+    postgres = _on_loopback("NOTIF_TEST_DATABASE_URL", environ)
+    valkey = _on_loopback("NOTIF_TEST_REDIS_URL", environ)
+    pg = vk = None
     try:
+        if not postgres:
+            pg = EmbeddedPostgres(binaries=_path("NOTIF_PG_BIN", environ), options={"max_connections": "300"}).start()
+        if not valkey:
+            vk = EmbeddedValkey(binary=_path("NOTIF_VALKEY_BIN", environ)).start()
         yield Servers(postgres or (pg and pg.admin_url) or "", valkey or (vk and vk.url) or "", vk)
     finally:
         if vk:
             vk.stop()
         if pg:
             pg.stop()
+
+
+def _on_loopback(name: str, environ: Mapping[str, str]) -> str:
+    """Tests empty what they use: a host elsewhere, named in whichever part of the URL, is refused without showing the URL."""
+    url = environ.get(name, "").strip()
+    parts = urlsplit(url)
+    elsewhere = {"host", "hostaddr", "service"} & parse_qs(parts.query, keep_blank_values=True).keys()
+    if url and (parts.hostname not in LOOPBACK or elsewhere):
+        raise ValueError(
+            f"{name}: tests empty what they use, so its host must be {', '.join(LOOPBACK)}, and be named once"
+        )
+    return url
+
+
+def _path(name: str, environ: Mapping[str, str]) -> Path | None:
+    value = environ.get(name, "").strip()
+    return Path(value) if value else None
 
 
 def new_database(servers: Servers) -> str:

@@ -17,7 +17,7 @@ from notif.bootstrap.worker import DRAIN, resolve
 from notif.settings import Settings, secret_variables, variables
 from tests.kit import eventually
 from tests.pages import ROOT, blocks
-from tests.servers import Servers, new_database
+from tests.servers import Servers, emptied, new_database
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
 OURS = {name: each for name, each in COMPOSE["services"].items() if each["image"] == "notif-dispatch"}
@@ -155,6 +155,7 @@ def test_the_image_installs_what_was_tested_and_nothing_for_tests() -> None:
 def test_the_commands_work_in_their_order(servers: Servers, environment: dict[str, str], tmp_path: Path) -> None:
     """Roles, schema, a worker, its health check: as compose runs them, on servers that aren't in containers."""
     database, secrets = new_database(servers), tmp_path / "secrets"
+    emptied(servers, database)  # Redis belonged to another test's database
     secrets.mkdir()
     for role in ("owner", "worker", "maintenance"):
         (secrets / f"{role}_url").write_text(servers.url(f"notif_{role}", database))

@@ -50,6 +50,13 @@ def test_the_first_screen_of_the_readme_has_both_commands() -> None:
     assert "./run demo" in screen
     assert "./run test" in screen
     assert "Notifier.from_settings()" in screen
+    example = read("README.md").split("```python")[1]
+    assert "docs/how-to/publish.md" in example.split("## ")[0]
+
+
+def test_the_changelog_names_every_command() -> None:
+    (listed,) = re.findall(r"The command line: `notif ([^`]*)`", read("CHANGELOG.md"))
+    assert set(listed.split()) == set(COMMANDS)
 
 
 def options_of(command: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
@@ -127,7 +134,7 @@ def test_errors_verdicts_and_answers_are_all_in_their_tables() -> None:
 
 def test_what_the_pages_say_of_redis_is_what_the_adapters_use() -> None:
     source = read("notif/adapters/redis_carrier.py") + read("notif/adapters/dramatiq_worker.py")
-    for key in (".msgs", ".bell", "epoch", "__acks__", "__heartbeats__"):
+    for key in (".msgs", ".bell", "epoch", "__acks__", "__heartbeats__", "reaped", "installation"):
         assert key in source
         assert key in read("docs/architecture.md")
 

@@ -65,7 +65,7 @@ def copy(tmp_path: Path) -> Path:
     (folder / ".venv" / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (folder / ".venv" / "bin" / "python").chmod(0o755)
     shutil.copy(ROOT / "requirements.lock", folder / ".venv" / "installed.lock")
-    for package in ("notif", "benchmarks", "pytest"):  # `-m pytest` finds this one: the folder is on the path
+    for package in ("notif", "benchmarks", "chaos", "pytest"):  # `-m pytest` finds this one: the folder is on the path
         (folder / package).mkdir()
         (folder / package / "__init__.py").touch()
         (folder / package / "__main__.py").write_text(SPY)
@@ -80,8 +80,8 @@ def call(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> tu
     return called["argv"], called["env"]
 
 
-@pytest.mark.parametrize("command", ["demo", "test"])
-def test_demo_and_test_see_nothing_that_leads_to_a_real_service(copy: Path, command: str) -> None:
+@pytest.mark.parametrize("command", ["demo", "test", "chaos"])
+def test_what_runs_on_its_own_servers_sees_nothing_that_leads_to_a_real_service(copy: Path, command: str) -> None:
     _, env = call(copy, command, env=KEPT | dict.fromkeys(TRAPS, PRODUCTION))
     assert [name for name in TRAPS if name in env] == []
     assert [name for name, value in env.items() if PRODUCTION in value] == []
@@ -104,6 +104,7 @@ def test_arguments_arrive_as_they_are(copy: Path) -> None:
         "notif": given,
         "test": ["-n", "2", "--dist", "worksteal", *given],
         "bench": given,
+        "chaos": given,
     }.items():
         assert call(copy, command, *given)[0] == called
     assert call(copy, "python", "-c", SPY, *given)[0] == given

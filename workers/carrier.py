@@ -11,8 +11,6 @@ from notif.bootstrap.log import quiet_libraries
 from notif.bootstrap.worker import DRAIN
 from notif.errors import NotifError
 
-WATCH = 0.5
-
 
 def install(*queues: str) -> dramatiq.Broker:
     """For `dramatiq workers.transactional`: the broker of these queues, as Dramatiq's own. Bad configuration ends the process."""
@@ -26,18 +24,18 @@ def install(*queues: str) -> dramatiq.Broker:
 
 
 def run(process: WorkerProcess, stop: threading.Event) -> None:
-    """Until `stop`; then started calls finish and settle, and what is prefetched goes back to Redis unclaimed."""
+    """Until `stop`; then started calls finish and settle, and what is prefetched goes back to Redis unclaimed.
+
+    Raises ConfigurationError if a server is not right for us.
+    """
+    process.check(stop)
+    if stop.is_set():
+        return
     broker = process.broker
     broker.emit_after("process_boot")
     worker = dramatiq.Worker(broker, worker_threads=process.app.config.worker.threads)
     worker.start()
-    while not stop.wait(WATCH):
-        dead = [t.name for t in (*worker.workers, *worker.consumers.values()) if not t.is_alive()]
-        if dead:
-            process.app.log.error(
-                "threads have died: the process ends, and its supervisor starts a new one", threads=dead
-            )
-            sys.exit(1)
+    stop.wait()
     worker.stop(timeout=int(DRAIN * 1000))
     process.close()
 

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from notif.adapters.http import PooledHttp
 from notif.adapters.jinja import JinjaRenderer
 from notif.adapters.postgres.database import Database
+from notif.adapters.postgres.incidents import PostgresIncidents
 from notif.adapters.postgres.operations import PostgresLetters, PostgresProcesses, PostgresTenants, PostgresUpkeep
 from notif.adapters.postgres.publisher import OutboxPublisher
 from notif.adapters.postgres.relay import PostgresClosings
@@ -19,7 +20,7 @@ from notif.adapters.resend import ResendProvider
 from notif.bootstrap.log import make_log
 from notif.catalogue import build_kinds
 from notif.compose import Composer
-from notif.config import Config, load_config
+from notif.config import Config, checked_config, refused
 from notif.errors import ConfigurationError, nearest
 from notif.kinds import Kinds
 from notif.lanes import Lane, parse_queue
@@ -35,12 +36,8 @@ KEY_LIFETIMES = {"resend": ResendProvider.key_lifetime}
 class App:
     """Built once per process, handed to whoever needs it. Opens nothing before it is used."""
 
-    def __init__(self, settings: Settings, config: Config, log: Log | None = None) -> None:
-        self.settings, self.config = settings, config
-        self.log = log or make_log()
-        renderer = JinjaRenderer(config.templates)
-        self.kinds: Kinds = build_kinds(config, renderer)
-        self.composer = Composer(renderer, config.delivery)
+    def __init__(self, settings: Settings, config: Config, kinds: Kinds, composer: Composer, log: Log) -> None:
+        self.settings, self.config, self.kinds, self.composer, self.log = settings, config, kinds, composer, log
         self.handlers: dict[str, Handler] = {}
         self._databases: list[Database] = []
         if settings.app:
@@ -50,7 +47,15 @@ class App:
     def from_settings(cls, environ: Mapping[str, str] | None = None, log: Log | None = None) -> "App":
         """Read environment and configuration. Raises ConfigurationError: bad configuration does not boot."""
         settings = Settings.from_environment(os.environ if environ is None else environ)
-        return cls(settings, load_config(settings.config, known_providers=KEY_LIFETIMES), log)
+        config, wrong = checked_config(settings.config, known_providers=KEY_LIFETIMES)
+        renderer = JinjaRenderer(config.templates)
+        try:
+            kinds = build_kinds(config, renderer)
+        except ConfigurationError as error:
+            raise refused(settings.config, [*wrong, *str(error).splitlines()]) from error
+        if wrong:
+            raise refused(settings.config, wrong)
+        return cls(settings, config, kinds, Composer(renderer, config.delivery), log or make_log())
 
     def consumer(self, name: str, queue: str, handler: Handler) -> None:
         """Register a product's own database-only consumer of a queue that the configuration names.
@@ -105,6 +110,10 @@ class App:
         self._databases.append(Database(url, pool=pool, name=name))
         return self._databases[-1]
 
+    def connections(self, database: Database) -> int:
+        """How many this process holds at most under this pool's URL, with all the pools made so far."""
+        return sum(each.pool for each in self._databases if each.url == database.url)
+
     def now(self) -> datetime:
         """The wall clock, zone-aware."""
         return datetime.now(UTC)
@@ -147,20 +156,30 @@ class App:
         return PostgresLetters(self.maintenance)
 
     @cached_property
-    def processes(self) -> PostgresProcesses:
-        """Under the maintenance role, or in a worker's container under the worker's: both may look who is there."""
+    def _window(self) -> Database:
+        """Under the maintenance role, or in a worker's container under the worker's: both may look who is there, what is closed."""
         if self.settings.database_maintenance_url is None and self.settings.database_url is not None:
             url = required("NOTIF_DATABASE_URL", self.settings.database_url, "ps")
-            return PostgresProcesses(self.database(url, pool=1, name="notif ps"))
-        return PostgresProcesses(self.maintenance)
+            return self.database(url, pool=1, name="notif ps")
+        return self.maintenance
+
+    @cached_property
+    def processes(self) -> PostgresProcesses:
+        return PostgresProcesses(self._window)
 
     @cached_property
     def upkeep(self) -> PostgresUpkeep:
         return PostgresUpkeep(self.maintenance)
 
     @cached_property
+    def incidents(self) -> PostgresIncidents:
+        """What a person should know."""
+        queues = {queue: self.config.provider(queue) for queue in self.config.queue_names}
+        return PostgresIncidents(self.maintenance, queues)
+
+    @cached_property
     def closings(self) -> PostgresClosings:
-        return PostgresClosings(self.maintenance)
+        return PostgresClosings(self._window)
 
     @property
     def redis_url(self) -> str:

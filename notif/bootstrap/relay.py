@@ -5,11 +5,11 @@ import time
 
 from notif.adapters.betterstack import BetterStackAlerts
 from notif.adapters.log_alerts import LogAlerts
-from notif.adapters.postgres.incidents import PostgresIncidents
 from notif.adapters.postgres.relay import PostgresOutbox
 from notif.adapters.redis_carrier import RedisCarrier
 from notif.alerts import Alerts
 from notif.bootstrap.app import App
+from notif.bootstrap.checks import Home, until_right
 from notif.bootstrap.worker import BEAT
 from notif.lanes import Lane
 from notif.periodic import Periodic
@@ -20,6 +20,8 @@ from notif.upkeep import Upkeep
 ALERTS = 2.0
 WAKE = 10.0
 CLEAN = 60.0
+HOME = 2.0
+"""Seconds between two looks whether Redis is still ours: one that was wiped is adopted anew before anybody else does it."""
 
 
 def relays(app: App) -> list[Relay]:
@@ -36,24 +38,34 @@ def relays(app: App) -> list[Relay]:
 
 
 def run_relay(app: App, stop: threading.Event) -> None:
-    """Until `stop`: every loop on its thread."""
+    """Until `stop`: every loop on its thread. Raises ConfigurationError if a server is not right for us, now or later."""
+    until_right(app, app.maintenance, stop)
     threads = [threading.Thread(target=_loop, args=(relay, app, stop), daemon=True) for relay in relays(app)]
-    beat = Periodic("beat", BEAT, lambda: app.processes.beat("relay", "all"), app.log)
+    home = Home(app, stop)
+    tasks = [
+        Periodic("beat", BEAT, lambda: app.processes.beat("relay", "all"), app.log),
+        Periodic("installation", HOME, home.look, app.log),
+    ]
     for thread in threads:
         thread.start()
-    beat.start()
+    for task in tasks:
+        task.start()
     app.log.info("relay started")
     stop.wait()
     for thread in threads:
         thread.join(10)
-    beat.stop()
+    for task in tasks:
+        task.stop()
     app.log.info("relay stopped")
+    if home.lost:
+        raise home.lost
 
 
 def run_maintenance(app: App, stop: threading.Event) -> None:
-    """Until `stop`: cleaning, halted rows, alerts."""
+    """Until `stop`: cleaning, halted rows, alerts. Raises ConfigurationError if a server is not right for us."""
+    until_right(app, app.maintenance, stop)
     upkeep = Upkeep(app.upkeep, app.config.retention.dead_letters, app.provider_queues, app.log)
-    alerts = Alerts(PostgresIncidents(app.maintenance), alert_service(app), app.log)
+    alerts = Alerts(app.incidents, alert_service(app), app.log)
     tasks = [
         Periodic("beat", BEAT, lambda: app.processes.beat("maintenance", "all"), app.log),
         Periodic("cleaning", CLEAN, upkeep.clean, app.log),
@@ -82,7 +94,7 @@ def _loop(relay: Relay, app: App, stop: threading.Event) -> None:
     while not stop.wait(pause):
         try:
             pause = relay.poll()
-        except Exception:
+        except BaseException:  # whatever it is: a relay without one of its loops would look healthy
             app.log.exception("relay failed")
             pause = 1.0
 

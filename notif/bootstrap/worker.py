@@ -1,5 +1,6 @@
 """A worker process: its consumers, its threads in the background, and how it starts and stops."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
@@ -7,12 +8,14 @@ from notif.adapters.dramatiq_worker import Lifecycle, NotifBroker, declare
 from notif.adapters.postgres.database import Database
 from notif.adapters.postgres.ledger import PostgresLedger, PostgresPoison
 from notif.adapters.postgres.operations import PostgresProcesses
-from notif.adapters.postgres.relay import PostgresClosings
+from notif.adapters.postgres.relay import PostgresCircuits, PostgresClosings
 from notif.bootstrap.app import App, boottime, required
+from notif.bootstrap.checks import until_right
+from notif.circuit import Circuit
 from notif.closings import REFRESH, Closings
 from notif.consume import Consumer, Desk
 from notif.deliver import Channel, Deliverer
-from notif.errors import ConfigurationError, nearest
+from notif.errors import ConfigurationError, NotifError, nearest
 from notif.handlers import HandlerConsumer
 from notif.lanes import Lane, parse_queue
 from notif.leases import RENEWAL, Leases
@@ -23,7 +26,8 @@ from notif.surprises import Surprises
 DRAIN = 25.0
 """Seconds a stopping worker gives its started calls: a call's deadline, a settle, and some. Grace periods must be longer."""
 BEAT = 5.0
-REAP = 3.0
+REAP = 2.0
+"""Seconds between two looks for silent processes: with 10 s of silence, references of a killed one are back within 13 s."""
 
 
 class WorkerProcess:
@@ -41,6 +45,7 @@ class WorkerProcess:
         # Renewals and closings never wait for a connection behind a handler.
         self._background = app.database(self._url, pool=3, name="notif worker background")
         self.closings = Closings(PostgresClosings(self._background), boottime)
+        self._circuit = Circuit(PostgresCircuits(self._background), self.closings, app.log)
         self._leases = Leases(PostgresLedger(self._background), app.config.worker.lease, boottime)
         self._providers: dict[str, ProviderPort] = {}
         self.broker = NotifBroker(
@@ -49,10 +54,16 @@ class WorkerProcess:
             poison=PostgresPoison(self._background),
             healthy=self.closings.fresh,
             log=app.log,
-            middleware=[Lifecycle(self._start, self._drain, self._stop)],
+            middleware=[Lifecycle(self, drain_seconds=DRAIN, log=app.log)],
         )
+        self._checked = False
         self.handlers = self._handlers()
         declare(self.broker, self.handlers)
+
+    def check(self, stop: threading.Event) -> None:
+        """Return when both servers are right, or `stop` is set. Raises ConfigurationError."""
+        until_right(self.app, self._background, stop)
+        self._checked = True
 
     def close(self) -> None:
         """Close every connection; after the broker's worker has stopped."""
@@ -95,15 +106,25 @@ class WorkerProcess:
         if terms.provider not in self._providers:
             self._providers[terms.provider] = self.app.provider(terms.provider)
         deadline = self.app.config.providers[terms.provider].deadline.total_seconds()
-        channel = Channel(self._providers[terms.provider], self.app.composer, self.closings, deadline, self.app.now)
+        provider = self._providers[terms.provider]
+        channel = Channel(provider, self.app.composer, self.closings, deadline, self.app.now, self._circuit)
         return Deliverer(desk, terms, retries, channel)
 
-    def _start(self) -> None:
+    def boot(self) -> None:
+        """Under Dramatiq's own command line nobody has checked yet. Ends the process with one line if something is wrong."""
+        if not self._checked:
+            try:
+                self.check(threading.Event())
+            except NotifError as error:
+                sys.exit(f"notif: {error}")
+
+    def start(self) -> list[threading.Thread]:
+        """What runs in the background; answers the threads without which the process is of no use."""
         beat = PostgresProcesses(self._background)
         lane = " ".join(self.queues)
         log = self.app.log
         self._tasks = [
-            Periodic("closings", REFRESH, self.closings.refresh, log),
+            Periodic("closings", REFRESH, self._circuit.refresh, log),
             Periodic("leases", RENEWAL, self._leases.renew, log),
             Periodic("beat", BEAT, lambda: beat.beat("worker", lane, self._surprises.trouble), log),
             Periodic("reaper", REAP, self.broker.reap, log),
@@ -111,14 +132,16 @@ class WorkerProcess:
         for task in self._tasks:
             task.start()
         log.info("worker started", queues=list(self.queues))
+        return [task.thread for task in self._tasks]
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """It has been told to stop: after the grace period nothing is repeated any more."""
         self._grace = threading.Timer(DRAIN, self._stopping.set)
         self._grace.daemon = True
         self._grace.start()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """The background ends; after the drain."""
         self._grace.cancel()
         for task in self._tasks:
             task.stop()

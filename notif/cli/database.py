@@ -7,14 +7,15 @@ import typer
 from notif.bootstrap.schema import create_roles, roles_sql, upgrade
 from notif.cli.environment import environment
 from notif.cli.output import say, show
+from notif.cli.usage import group
 from notif.settings import Settings
 
 
 def add_to(app: typer.Typer) -> None:
-    group = typer.Typer(help="The database's schema and roles.")
-    group.command("upgrade")(upgrade_)
-    group.command()(roles)
-    app.add_typer(group, name="db")
+    commands = group("The database's schema and roles.")
+    commands.command("upgrade")(upgrade_)
+    commands.command()(roles)
+    app.add_typer(commands, name="db")
 
 
 def upgrade_() -> None:

@@ -1,12 +1,13 @@
 """`notif demo`, which `./run demo` calls."""
 
 import shlex
-import signal
-from typing import Annotated, NoReturn
+from contextlib import suppress
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from notif.cli.ending import end_in_good_order
 from notif.cli.output import WIDE
 from notif.demo import SCENES, Stage, opened
 
@@ -19,8 +20,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running afterwards, and print the addresses.")] = False,
 ) -> None:
     """Start everything here in a throw-away folder, send real jobs through the sandbox, and show what happens."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # both end it in good order: nothing is left in the temporary folder
-        signal.signal(number, _interrupt)
+    end_in_good_order()
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDE)
@@ -38,10 +38,6 @@ def demo(
             _keep(console, stage)
 
 
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def _keep(console: Console, stage: Stage) -> None:
     for service in stage.machine.services:
         console.print(f"{service.name:<12}{service.kind:<10}{service.address}")
@@ -50,7 +46,5 @@ def _keep(console: Console, stage: Stage) -> None:
     console.print("In a second shell:")
     console.print(f"  export NOTIF_DATA_DIR={shlex.quote(str(stage.machine.data_dir))}; ./run notif ps")
     console.print("Ctrl-C ends it.")
-    try:
+    with suppress(KeyboardInterrupt):
         stage.machine.watch()
-    except KeyboardInterrupt:
-        console.print("stopping …")

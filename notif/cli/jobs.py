@@ -14,12 +14,13 @@ from pydantic_core import PydanticCustomError
 
 from notif.cli.environment import opened
 from notif.cli.output import Json, readable, safe, show, show_history, show_json, show_line
+from notif.cli.usage import TENANTS, id_argument, id_option
 from notif.config.units import duration
 from notif.errors import NotFound, Refused
 from notif.notifier import Notifier
 from notif.ports import JobStatus
 
-JobId = Annotated[UUID, typer.Argument(metavar="JOB", help="The job's id.", show_default=False)]
+JobId = Annotated[UUID, id_argument("JOB", "The job's id.")]
 LIVING = ("scheduled", "ready", "parked", "retrying", "halted", "pushed", "claimed")
 
 
@@ -29,15 +30,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def send(  # noqa: PLR0913, PLR0917 - the options of a command
-    tenant: Annotated[UUID, typer.Option(metavar="ID", help="Whose job it is.", show_default=False)],
+    tenant: Annotated[UUID, id_option(help_="Whose job it is.", hint=TENANTS)],
     kind: Annotated[str, typer.Option(help="What it is, like order.shipped.", show_default=False)],
     data: Annotated[
         str, typer.Option(metavar="JSON|@FILE|@-", help="Its data: JSON, a file of it, or standard input.")
     ],
     channel: Annotated[str | None, typer.Option(help="One of the kind's channels instead of all.")] = None,
-    job_id: Annotated[
-        UUID | None, typer.Option(metavar="ID", help="A UUID of version 7; a new one if left out.")
-    ] = None,
+    job_id: Annotated[UUID | None, id_option(help_="A UUID of version 7; a new one if left out.")] = None,
     at: Annotated[str | None, typer.Option(metavar="TIME", help="Not before, like 2027-01-31T09:00:00+01:00.")] = None,
     wait: Annotated[str | None, typer.Option("--in", metavar="DURATION", help="Not before, like 5m or 1h.")] = None,
     as_json: Json = False,

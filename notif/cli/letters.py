@@ -10,6 +10,7 @@ import typer
 from notif.bootstrap.app import App
 from notif.cli.environment import opened
 from notif.cli.output import Json, readable, safe, show, show_history, show_json, show_table
+from notif.cli.usage import group
 from notif.errors import ConfigurationError, nearest
 from notif.ports import Letter
 
@@ -22,11 +23,11 @@ Who = Annotated[str | None, typer.Option(metavar="NAME", help="Who decides; you,
 
 
 def add_to(app: typer.Typer) -> None:
-    group = typer.Typer(help="Jobs given up on, for a person to decide.")
-    group.command("list")(list_)
+    commands = group("Jobs given up on, for a person to decide.")
+    commands.command("list")(list_)
     for command in (show_, replay, discard):
-        group.command(command.__name__.rstrip("_"))(command)
-    app.add_typer(group, name="dead-letters")
+        commands.command(command.__name__.rstrip("_"))(command)
+    app.add_typer(commands, name="dead-letters")
 
 
 def list_(

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from notif.cli.output import safe, say
+from notif.cli.usage import WRONG, shown_alone
 from notif.errors import ConfigurationError, NotifError
 
 COMMANDS = {
@@ -34,8 +35,8 @@ COMMANDS = {
 }
 """Command → the module of this package that adds it by `add_to(app)`."""
 
-DONE, FAILED, WRONG = 0, 1, 2
-"""Exit codes: done · failed or refused · wrong usage or configuration."""
+DONE, FAILED = 0, 1
+"""Exit codes: done · failed or refused; the third is WRONG, wrong usage or configuration."""
 
 
 def main() -> None:
@@ -90,9 +91,7 @@ def _root(
 ) -> None:
     """Dispatch notifications for a multi-tenant product. `notif up` runs all of it on this machine."""
     assert not debug, "taken out by run()"
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(WRONG)
+    shown_alone(context)
 
 
 def _explained(error: Exception) -> tuple[str, int]:

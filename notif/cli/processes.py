@@ -10,7 +10,8 @@ from notif.bootstrap.log import quiet_libraries
 from notif.bootstrap.relay import run_maintenance, run_relay
 from notif.bootstrap.worker import resolve
 from notif.cli.environment import opened
-from notif.cli.output import Json, show_json, show_table
+from notif.cli.output import Json, safe, show, show_json, show_table
+from notif.cli.providers import described
 from notif.errors import NotFound
 from notif.ports import Process
 from workers.carrier import run, stop_on_signals
@@ -54,9 +55,10 @@ def ps(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the processes that said within the last 15 s that they are there."""
+    """List the processes that said within the last 15 s that they are there, and the providers that take no request."""
     with opened() as app:
         found = app.processes.list()
+        closed = [] if as_json or check else app.closings.read()
     if check is not None:
         role, _, queue = check.partition(":")
         host = socket.gethostname()
@@ -67,6 +69,8 @@ def ps(
         show_json([_keys(process) for process in found])
     else:
         show_table(("ROLE", "LANE", "PID", "HOST", "LEADER", "SINCE"), [list(_keys(each).values()) for each in found])
+    for closing in closed:
+        show(safe(described(closing)))
 
 
 def _keys(process: Process) -> dict[str, Any]:

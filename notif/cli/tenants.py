@@ -8,26 +8,27 @@ import typer
 
 from notif.cli.environment import opened
 from notif.cli.output import Json, show, show_json, show_table
+from notif.cli.usage import TENANTS, group, id_argument, id_option
 from notif.ports import Tenant
 
-TenantId = Annotated[UUID, typer.Argument(metavar="ID", help="The tenant's id.", show_default=False)]
+TenantId = Annotated[UUID, id_argument("ID", "The tenant's id.", TENANTS)]
 
 
 def add_to(app: typer.Typer) -> None:
-    group = typer.Typer(help="Who the product's customers are.", no_args_is_help=False)
-    group.command()(add)
-    group.command("list")(list_)
-    group.command("set")(set_)
-    group.command()(deactivate)
-    app.add_typer(group, name="tenants")
+    commands = group("Who the product's customers are.")
+    commands.command()(add)
+    commands.command("list")(list_)
+    commands.command("set")(set_)
+    commands.command()(deactivate)
+    app.add_typer(commands, name="tenants")
 
 
 def add(
     name: Annotated[str, typer.Option(help="What people call it.", show_default=False)],
-    tenant_id: Annotated[UUID | None, typer.Option("--id", metavar="ID", help="A new one if left out.")] = None,
+    tenant_id: Annotated[UUID | None, id_option("--id", help_="A new one if left out.")] = None,
     timezone: Annotated[str, typer.Option(help="Like Europe/Berlin.")] = "UTC",
     tier: Annotated[str, typer.Option(help="A word of the product's.")] = "standard",
-    cell: Annotated[UUID | None, typer.Option(metavar="ID", help="NOTIF_CELL_ID if left out.")] = None,
+    cell: Annotated[UUID | None, id_option(help_="NOTIF_CELL_ID if left out.")] = None,
     as_json: Json = False,
 ) -> None:
     """Add a tenant, and print its id."""
@@ -56,7 +57,7 @@ def set_(
     name: Annotated[str | None, typer.Option(help="What people call it.")] = None,
     timezone: Annotated[str | None, typer.Option(help="Like Europe/Berlin.")] = None,
     tier: Annotated[str | None, typer.Option(help="A word of the product's.")] = None,
-    cell: Annotated[UUID | None, typer.Option(metavar="ID", help="Of its coming jobs.")] = None,
+    cell: Annotated[UUID | None, id_option(help_="Of its coming jobs.")] = None,
     active: Annotated[bool | None, typer.Option("--active/--inactive", help="Whether it may publish.")] = None,
 ) -> None:
     """Change a tenant: what is named, and nothing else."""

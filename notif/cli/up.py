@@ -2,15 +2,15 @@
 
 import os
 import shlex
-import signal
 import sys
 import threading
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from notif.bootstrap.machine import Machine
 from notif.bootstrap.running import find_running
+from notif.cli.ending import end_in_good_order
 from notif.cli.environment import forget_libpq
 from notif.cli.output import Json, say, show, show_json, show_table
 from notif.config import Delivery
@@ -38,8 +38,7 @@ def up() -> None:
     machine = Machine(settings.data_dir, os.environ, on_event=tell)
     if machine.servers.postgres:
         forget_libpq()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    end_in_good_order()
     try:
         with machine:
             _print(machine)
@@ -65,14 +64,6 @@ def env(
         return
     for name, value in found.items():
         show(f"export {name}={shlex.quote(value)}")
-
-
-def _interrupt(*_: object) -> NoReturn:
-    # Stopping takes its time and must be done whole: a second Ctrl-C does not cut it short.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    say("stopping ...")
-    raise KeyboardInterrupt
 
 
 def _print(machine: Machine) -> None:

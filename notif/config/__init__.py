@@ -1,6 +1,6 @@
 """`config/notif.yaml`: what it may say, and what it says here (ADR 0009)."""
 
-from notif.config.load import load_config
+from notif.config.load import checked_config, load_config, refused
 from notif.config.model import (
     ChannelConfig,
     Config,
@@ -29,5 +29,7 @@ __all__ = [
     "RetriesConfig",
     "TenantsConfig",
     "WorkerConfig",
+    "checked_config",
     "load_config",
+    "refused",
 ]

@@ -19,8 +19,8 @@ def problems(config: Config, known_providers: Collection[str]) -> Iterator[str]:
     yield from _providers(config, known_providers)
     yield from _channels(config)
     yield from _queues(config)
-    for name, kind in config.kinds.items():
-        yield from _kind(config, f"kinds.{name}", kind)
+    for name in config.kinds:
+        yield from kind_problems(config, name)
     yield from _guard(config)
     yield from _retries(config)
     redirect = config.delivery.redirect_to
@@ -68,7 +68,9 @@ def _queues(config: Config) -> Iterator[str]:
         readers[consumer] = name
 
 
-def _kind(config: Config, at: str, kind: KindConfig) -> Iterator[str]:
+def kind_problems(config: Config, name: str) -> Iterator[str]:
+    """Of this kind alone."""
+    at, kind = f"kinds.{name}", config.kinds[name]
     for channel in kind.channels:
         if channel not in config.channels:
             yield f"{at}.channels: {channel!r} is not under channels; {nearest(channel, config.channels)}"

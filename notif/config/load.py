@@ -1,7 +1,7 @@
 """From the YAML file to a checked Config. Whatever is wrong is said in one line each, all lines at once."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from notif.config.checks import problems
+from notif.config.checks import kind_problems, problems
 from notif.config.model import Config
 from notif.errors import ConfigurationError, nearest
 
@@ -26,10 +26,19 @@ _SENTENCES = {
 
 
 def load_config(path: Path, known_providers: Collection[str]) -> Config:
+    """`checked_config`, of which nothing may be wrong. Raises ConfigurationError, one line per problem."""
+    config, wrong = checked_config(path, known_providers)
+    if wrong:
+        raise refused(path, wrong)
+    return config
+
+
+def checked_config(path: Path, known_providers: Collection[str]) -> tuple[Config, list[str]]:
     """Read and check; `templates` becomes absolute, relative to the file. Reads no template and imports no model.
 
-    `known_providers` are those notif has an adapter for. Raises ConfigurationError, one line per problem, each
-    beginning with the file and the path of the field.
+    `known_providers` are those notif has an adapter for. Answers what is wrong between sections too, a line per problem that
+    begins with the path of its field; the Config is without the kinds that are. Raises ConfigurationError, as `refused` makes
+    it, if the file can't be read or a field by itself is wrong.
     """
     content = _read(path)
     if content is None:
@@ -37,11 +46,15 @@ def load_config(path: Path, known_providers: Collection[str]) -> Config:
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
-        raise _refused(path, (_sentence(detail) for detail in error.errors())) from None
-    found = list(problems(config, known_providers))
-    if found:
-        raise _refused(path, found)
-    return config.model_copy(update={"templates": (path.parent / config.templates).resolve()})
+        raise refused(path, (_sentence(detail) for detail in error.errors())) from None
+    sound = {name: kind for name, kind in config.kinds.items() if not any(kind_problems(config, name))}
+    update = {"templates": (path.parent / config.templates).resolve(), "kinds": sound}
+    return config.model_copy(update=update), list(problems(config, known_providers))
+
+
+def refused(path: Path, sentences: Iterable[str]) -> ConfigurationError:
+    """One line per problem of this file, each beginning with its name."""
+    return ConfigurationError("\n".join(f"{path}: {sentence}" for sentence in sentences))
 
 
 class _Loader(yaml.SafeLoader):
@@ -72,10 +85,6 @@ def _read(path: Path) -> Any:
         raise ConfigurationError(f"{path}{where}: {error.problem or 'is no YAML'}") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise ConfigurationError(f"{path}: is no YAML: {str(error).splitlines()[0]}") from None
-
-
-def _refused(path: Path, sentences: Collection[str] | Iterator[str]) -> ConfigurationError:
-    return ConfigurationError("\n".join(f"{path}: {sentence}" for sentence in sentences))
 
 
 def _sentence(detail: ErrorDetails) -> str:

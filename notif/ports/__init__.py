@@ -40,8 +40,10 @@ from notif.ports.publishing import (
 )
 from notif.ports.relaying import (
     CarrierPort,
+    CircuitPort,
     Closing,
     ClosingsPort,
+    Failure,
     OutboxPort,
     Picked,
     Turn,
@@ -53,9 +55,11 @@ __all__ = [
     "AlertPort",
     "CarrierPort",
     "CheckerPort",
+    "CircuitPort",
     "Claimed",
     "Closing",
     "ClosingsPort",
+    "Failure",
     "Gated",
     "Handler",
     "Held",

@@ -52,8 +52,8 @@ class Gated:
 class Stop:
     """The gate, the claim or the last look did not let it through.
 
-    `verdict`: gone (ack) · duplicate, expired, too_late, unrepeatable, foreign (end the row) · closed, halted, domain_halted
-    (wait). `seconds` until it opens again; None: not by itself.
+    `verdict`: gone (ack) · duplicate, expired, too_late, unrepeatable, foreign (end the row) · closed, circuit, halted,
+    domain_halted (wait). `seconds` until it opens again, a circuit's until its next probe; None: not by itself.
     """
 
     verdict: str
@@ -80,6 +80,8 @@ class Claimed:
     attempts: int
     request: bytes | None
     key: str
+    probe: bool = False
+    """Its call is the one that an open circuit, or a halt, allows."""
 
 
 @dataclass(frozen=True, slots=True)

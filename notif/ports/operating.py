@@ -14,7 +14,7 @@ class Alert:
     key: str
     title: str
     detail: str
-    kind: Literal["dead_letters", "halt", "trouble"]
+    kind: Literal["dead_letters", "halt", "circuit", "trouble", "relay", "workers", "snapshot"]
 
 
 class AlertPort(Protocol):

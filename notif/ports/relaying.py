@@ -11,7 +11,7 @@ from notif.ports.consuming import Reference, Terms
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A row of `core.provider_state` that is in force. `seconds` None: until a person resumes it."""
+    """A row of `core.provider_state` that is in force. `seconds` None: until a probe succeeds, or a person resumes it."""
 
     provider: str
     domain: str
@@ -19,15 +19,44 @@ class Closing:
     reason: str
     seconds: float | None
     transactional_seconds: float | None
+    probe_seconds: float | None = None
+    """Circuit or halt: until the next claim is its probe."""
 
 
 class ClosingsPort(Protocol):
-    """`core.provider_state`: closed until a time (429, quota), or halted until a person resumes it. Raises Unavailable."""
+    """`core.provider_state`: closed until a time (429, quota), its circuit open until a probe succeeds, or halted until a person
+    resumes it or a probe succeeds. Raises Unavailable."""
 
     def read(self) -> list[Closing]: ...
 
     def close(self, closing: Closing) -> None:
         """Closings only grow: a shorter one does not end a longer one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A counted attempt whose failure may have been its provider's; `generation`: the row's since."""
+
+    job_id: UUID
+    queue: str
+    generation: int
+
+
+class CircuitPort(Protocol):
+    """The circuits in `core.provider_state`. Raises Unavailable."""
+
+    def open(self, provider: str, reason: str) -> bool:
+        """True: it is open, and was not before."""
+        ...
+
+    def probed(self, provider: str, generation: int, outcome: str, reason: str) -> bool:
+        """What became of the probe of this generation: accepted, answered, failed, none (no call was made). True: a circuit or
+        a halt has ended."""
+        ...
+
+    def give_back(self, failures: Sequence[Failure]) -> None:
+        """The attempts of rows that still wait for their backoff at this generation; they are due at once."""
         ...
 
 

@@ -22,7 +22,7 @@ from notif.settings import Settings
 from tests.cli.shells import NOTIF, Shell, Up, bare, command
 from tests.kit import ROOT, eventually
 from tests.processes import alive
-from tests.servers import Servers
+from tests.servers import Servers, emptied
 
 DATA = json.dumps({"from": "shop@mail.acme.test", "to": "ann@example.test", "subject": "Hi", "text": "hello"})
 CONFIG = {"NOTIF_CONFIG": str(ROOT / "tests" / "config.yaml"), "NOTIF_APP": "tests.product:register"}
@@ -187,6 +187,7 @@ with Machine(environ=environ, roles=["relay"]) as machine:
 
 
 def test_urls_that_are_given_are_used(servers: Servers, database: str) -> None:
+    emptied(servers, database)  # Redis may belong to another test's database
     urls = {
         "NOTIF_DATABASE_URL": servers.url("notif_worker", database),
         "NOTIF_DATABASE_MAINTENANCE_URL": servers.url("notif_maintenance", database),

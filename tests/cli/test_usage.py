@@ -37,7 +37,16 @@ def test_the_list_names_every_command(shell: Shell, nowhere: dict[str, str]) -> 
         (["sned"], 2, "No such command 'sned'. Did you mean 'send'?"),
         (["send", "--kidn", "x"], 2, "No such option: --kidn"),
         (["cancel"], 2, "Missing argument 'JOB'."),
-        (["cancel", "7"], 2, "Invalid value for 'JOB': "),
+        (["cancel", "7"], 2, "Invalid value for 'JOB': '7' is no UUID, like 0192d3c4-0000-7000-8000-000000000001\n"),
+        (
+            ["send", "--tenant", "Acme", "--kind", "x", "--data", "{}"],
+            2,
+            "Invalid value for '--tenant': 'Acme' is no UUID, as `notif tenants list` shows them\n",
+        ),
+        ([*SEND, "--data", "{}", "--job-id", "1"], 2, "Invalid value for '--job-id': '1' is no UUID, like "),
+        (["tenants", "set", "Acme", "--name", "x"], 2, "Invalid value for 'ID': 'Acme' is no UUID, as `notif tenants"),
+        (["tenants", "add", "--name", "x", "--id", "1"], 2, "Invalid value for '--id': '1' is no UUID, like "),
+        (["tenants", "add", "--name", "x", "--cell", "1"], 2, "Invalid value for '--cell': '1' is no UUID, like "),
         ([*SEND, "--data", "{"], 2, "Invalid value for --data: is no JSON: "),
         ([*SEND, "--data", "[1]"], 2, "Invalid value for --data: must be a JSON object"),
         ([*SEND, "--data", "@/no/such"], 2, "Invalid value for --data: /no/such can't be read: No such file"),
@@ -76,10 +85,12 @@ def test_what_is_wrong_is_one_line_and_a_code(
     assert (done.code, done.out) == (code, "")
 
 
-def test_nothing_asked_shows_what_there_is(shell: Shell, nowhere: dict[str, str]) -> None:
-    done = shell(env=nowhere)
-    assert done.code == 2
-    assert "Usage: notif" in done.out
+@pytest.mark.parametrize("name", ["", "tenants", "dead-letters", "db", "config"])
+def test_nothing_asked_shows_what_there_is(name: str, shell: Shell, nowhere: dict[str, str]) -> None:
+    done = shell(*name.split(), env=nowhere)
+    assert (done.code, done.err) == (2, "")
+    assert f"Usage: notif {name}" in done.out
+    assert done.out == shell(*name.split(), "--help", env=nowhere).out
 
 
 def test_a_service_that_does_not_answer_is_one_line(shell: Shell, nowhere: dict[str, str]) -> None:
@@ -112,6 +123,36 @@ def test_every_problem_of_a_configuration_is_a_line(shell: Shell, nowhere: dict[
     assert done.code == 2
     assert len(done.err.splitlines()) == 2
     assert all(line.startswith(f"notif: {file}: ") for line in done.err.splitlines())
+
+
+TWO_STAGES = """
+providers: {resend: {deadline: 16s}}
+channels: {email: {provider: resend, from: hello@acme.test}}
+kinds:
+  a.one: {lane: transactional, channels: [emial]}
+  a.two: {lane: transactional, channels: [email], model: notif.examples.OrderShiped, template: none}
+  a.three: {lane: transactional, channels: [email], model: notif.examples.OrderShipped, template: none, to: email}
+"""
+
+
+def test_what_is_wrong_in_the_file_and_in_what_it_names_is_said_at_once(
+    shell: Shell, nowhere: dict[str, str], tmp_path: Path
+) -> None:
+    """What doesn't go together, and models and templates: each line names the file, a kind that is wrong is named once."""
+    file = tmp_path / "notif.yaml"
+    file.write_text(TWO_STAGES)
+    done = shell("config", "check", file, env={**nowhere, "NOTIF_APP": "no.such:module"})
+    assert (done.code, done.out) == (2, "")
+    of_the_file = done.err.splitlines()
+    assert [line.split(":")[:3] for line in of_the_file] == [
+        ["notif", f" {file}", f" {field}"]
+        for field in ("worker.lease", "kinds.a.one.channels", "kinds.a.two.model", "kinds.a.three.template")
+    ]
+    both = shell("config", "check", file, env={**nowhere, "NOTIF_REDIS_URL": "x", "NOTIF_TYPO": "x"})
+    assert [line.split(":")[1] for line in both.err.splitlines()[:2]] == [" NOTIF_TYPO", " NOTIF_REDIS_URL"]
+    assert both.err.splitlines()[2:] == of_the_file
+    alone = shell("config", "check", env={**nowhere, "NOTIF_REDIS_URL": "x"})
+    assert (alone.code, alone.err) == (2, "notif: NOTIF_REDIS_URL: must begin with redis:// or rediss://\n")
 
 
 def test_config_check_counts_what_it_found(shell: Shell, nowhere: dict[str, str]) -> None:

@@ -40,6 +40,7 @@ def test_only_the_mapping_is_read() -> None:
     assert "PATH" in os.environ
     assert read(PATH="/nowhere", HOME="/", RESEND_API_KEY="re_1").resend_api_key is not None
     assert read(**dict.fromkeys(variables(), "")) == read()
+    assert read(**{f"{name}_FILE": "" for name in secret_variables()}) == read()
 
 
 @pytest.mark.parametrize(

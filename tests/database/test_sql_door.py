@@ -79,6 +79,13 @@ def test_nothing_is_published_by_an_empty_array(notif: Installation, door: Door)
     assert publish(door) == 0
 
 
+def nested(levels: int) -> Any:
+    found: Any = 1
+    for _ in range(levels):
+        found = {"x": found}
+    return found
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "job_id of version 4": ({"job_id": str(uuid.uuid4())}, "job_id: must be a UUID of version 7"),
     "job_id of no variant": (
@@ -96,6 +103,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no correlation_id": ({"correlation_id": None}, "correlation_id: must be 1 to 128 printable ASCII characters"),
     "data": ({"data": ["Ann"]}, "data: must be an object"),
     "no data": ({"data": None}, "data: must be an object"),
+    "data beyond what Python reads": ({"data": nested(255)}, "data: is nested deeper than 254 levels"),
     "run_at": ({"run_at": "2099-01-01T00:00:00Z"}, "run_at: is more than ten years ahead"),
     "run_at for ever": ({"run_at": "infinity"}, "run_at: has no offset from UTC"),
     "run_at without an offset": ({"run_at": "2027-01-01T00:00:00"}, "run_at: has no offset from UTC"),

@@ -6,7 +6,7 @@ import psycopg
 
 from tests.servers import Servers
 
-WITHOUT_TENANT = {"audit", "incident", "notif_version", "process", "provider_state"}
+WITHOUT_TENANT = {"audit", "incident", "installation", "notif_version", "process", "provider_state"}
 """Tables of the installation, not of a tenant. Another one without a tenant must be entered here by hand."""
 
 

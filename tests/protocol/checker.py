@@ -43,15 +43,11 @@ class Checker(Memory):
         """Which stay a reference was raised for."""
         self.closed_since: dict[tuple[str, str], float] = {}
 
-    def closed(self, queue: str, domain: str, seen: Seen | None = None) -> str:
-        """What forbids a call now; empty: nothing."""
-        for where, state, until, transactional in (seen or self.seen).closings:
-            if (
-                queue in MAIL_QUEUES
-                and where in ("", domain)
-                and self.now < (transactional if queue == MAIL_QUEUES[0] else until)
-            ):
-                return f"{state} {where}".strip()
+    def closed(self, queue: str, domain: str, generation: int = 0, seen: Seen | None = None) -> str:
+        """What forbids a call at this generation now; empty: nothing."""
+        for closing in (seen or self.seen).closings:
+            if closing.stands_against(queue, domain, generation, self.now):
+                return f"{closing.state} {closing.domain}".strip()
         return ""
 
     def repeatable(self, key_since: float | None, resend: bool) -> bool:
@@ -103,7 +99,7 @@ class Checker(Memory):
             )
         for queue in MAIL_QUEUES:
             for domain in DOMAINS:
-                if self.closed(queue, domain) and not self.closed(queue, domain, old):
+                if self.closed(queue, domain) and not self.closed(queue, domain, seen=old):
                     self.closed_since[queue, domain] = self.now
         for letter in new.letters.values():
             if letter.address in new.fences:
@@ -224,7 +220,7 @@ class Checker(Memory):
         if life.slot > self.now:
             raise Violation("attempt before its slot", self.name(address))
         against = {
-            "closed": self.closed(address[1], after.domain),
+            "closed": self.closed(address[1], after.domain, after.generation),
             "a fence or letter": self.fenced(address, self.seen),
             "its age": after.expires_at < self.now,
             "the age of its key": not self.repeatable(before.key_since, before.resend),
@@ -278,7 +274,7 @@ class Checker(Memory):
         if row is None or life is None or life.claim != claim or row.due_at < self.now + DEADLINE:
             raise Violation("call started without a living claim", self.name(address))
         since = self.closed_since.get((address[1], row.domain), self.now)
-        if self.closed(address[1], row.domain) and self.now - since > PAUSE_WINDOW:
+        if self.closed(address[1], row.domain, row.generation) and self.now - since > PAUSE_WINDOW:
             raise Violation("request started at a closed provider", f"{self.name(address)}: closed since {since:.0f}")
         life.accepted = False
 

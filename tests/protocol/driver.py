@@ -132,7 +132,7 @@ class RealModel:
         if not self.redis_answers():
             return False
         assert worker.ref
-        worker.broker.do_ack(worker.ref.queue, worker.message)
+        worker.broker.acks.ack(worker.ref.queue, worker.message)
         worker.ref, worker.claim = None, 0
         return True
 
@@ -145,7 +145,7 @@ class RealModel:
         started, ref = bool(worker.claim), worker.ref
         worker.actor.kill()
         if gives_back and ref and not started and self.redis_answers():
-            worker.broker.do_requeue(ref.queue, worker.message)
+            worker.broker.acks.give_back(ref.queue, [worker.message])
         self.reap(worker)
         self.say(f"worker {worker.number} is killed; what it held goes back")
         self.workers[worker.number] = Worker(self, worker.number, worker.clock_offset)
@@ -174,7 +174,7 @@ class RealModel:
     def act(self, kind: str, number: int) -> None:
         """The product, or a person, with the job of this number."""
         people, dice, seen = self.people, self.dice, self.checker.seen
-        closed, waiting = [closing[0] for closing in seen.closings], list(seen.letters)
+        closed, waiting = [closing.domain for closing in seen.closings], list(seen.letters)
         match kind:
             case "publish":
                 people.publish(number, int(dice.chance(0.2)), dice.pick((0, 0, 0, 20, 9 * 86_400)))
@@ -256,14 +256,14 @@ class RealModel:
                 raise Violation("does not drain", self.checker.must_drain())
 
     def resume_all(self) -> None:
-        for domain, _, until, _ in self.checker.seen.closings:
-            if until == float("inf"):
-                self.people.resume(domain)
+        for closing in self.checker.seen.closings:
+            if closing.until == float("inf"):
+                self.people.resume(closing.domain)
 
     def timers(self) -> list[float]:
         """When anything comes due by itself."""
         found = [row.due_at for row in self.checker.seen.rows.values()] + [x[0] for x in self.post_office.late]
-        found += [until for closing in self.checker.seen.closings for until in closing[2:]]
+        found += [x for closing in self.checker.seen.closings for x in (closing.until, closing.transactional_until)]
         return [x for x in found if x < float("inf")]
 
     def busy(self) -> bool:

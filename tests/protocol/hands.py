@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from sqlalchemy import text
 
 from notif.adapters.postgres.ledger import PostgresLedger
-from notif.adapters.postgres.relay import PostgresClosings
+from notif.adapters.postgres.relay import PostgresCircuits, PostgresClosings
+from notif.circuit import Circuit
 from notif.closings import Closings
 from notif.consume import Consumer, Desk
 from notif.deliver import Channel, Deliverer
@@ -82,6 +83,7 @@ class SteppedLedger:
         self._done("claim", ref.generation, 0.03)
         if isinstance(claimed, Claimed):
             worker.generation, worker.claim = claimed.generation, self._model.checker.claims
+            worker.probe = claimed.probe
         return claimed
 
     def freeze(self, ref: Reference, generation: int, request: bytes) -> bool:
@@ -115,14 +117,14 @@ class SteppedClosings(Closings):
         super().__init__(WatchedClosings(worker), worker.clock)
         self._worker = worker
 
-    def against(self, provider: str, queue: str, domain: str) -> Stop | None:
+    def against(self, provider: str, queue: str, domain: str, probe: bool = False) -> Stop | None:
         worker = self._worker
         worker.actor.point("look" if worker.claim else "permit")
         if worker.claim and (
             worker.model.broken("no_check_after_permit") or not worker.model.amended("check_before_call")
         ):
             return None
-        return super().against(provider, queue, domain)
+        return super().against(provider, queue, domain, probe)
 
 
 class WatchedClosings:
@@ -204,6 +206,7 @@ class Worker:
     generation: int = 0
     claim: int = 0
     used: bool = False
+    probe: bool = False
 
     def __post_init__(self) -> None:
         self.actor = Actor()
@@ -221,7 +224,10 @@ class Worker:
             chance=self._chance,
             sleep=lambda _: self.actor.point("again"),
         )
-        channel = Channel(Post(self), self.model.audience, SteppedClosings(self), DEADLINE, self._moment)
+        closings = SteppedClosings(self)
+        # Circuits are not modelled: none opens. The probes of halts are.
+        circuit = Circuit(PostgresCircuits(self.model.stage.worker), closings, Quiet(), failures=1_000_000)
+        channel = Channel(Post(self), self.model.audience, closings, DEADLINE, self._moment, circuit)
         self.consumers: dict[str, Consumer] = {
             queue: Deliverer(desk, terms(queue, self.model.settings.keyed), RetryPolicy(), channel)
             for queue in MAIL_QUEUES
@@ -238,7 +244,7 @@ class Worker:
 
     def take(self, message: bytes, ref: Reference) -> None:
         self.message, self.ref = message, ref
-        self.generation, self.claim, self.used = ref.generation, 0, False
+        self.generation, self.claim, self.used, self.probe = ref.generation, 0, False, False
         self.stay = self.model.checker.pushed.get((address(ref), ref.generation), 0)
         self.actor.begin(lambda: self.consumers[ref.queue].handle(ref))
 

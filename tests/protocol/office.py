@@ -60,7 +60,7 @@ class PostOffice:
     def spoken(self, worker: "Worker", answer: str, too_late: bool) -> Answer:
         """What the adapter makes of it; an answer that comes after the deadline isn't one."""
         if answer in TIMEOUTS or (too_late and answer != "no connection"):
-            worker.used = True
+            worker.used = not worker.probe  # a probe's failure is the provider's, not the job's
             return Unclear("timeout")
         match answer:
             case "429":

@@ -46,7 +46,8 @@ SELECT json_build_array(
      extract(epoch FROM (snapshot ->> 'key_since')::timestamptz), snapshot ->> 'resend_unknown') ORDER BY id)
    FROM core.dead_letters WHERE status = 'pending_review'),
   (SELECT json_agg(json_build_array(id, job_id, queue, verdict)) FROM core.delivery WHERE id > %s),
-  (SELECT json_agg(json_build_array(domain, state, extract(epoch FROM until), extract(epoch FROM transactional_until)))
+  (SELECT json_agg(json_build_array(domain, state, extract(epoch FROM until), extract(epoch FROM transactional_until),
+     extract(epoch FROM probe_at), probe))
    FROM core.provider_state),
   (SELECT json_agg(json_build_array(job_id, queue, n))
    FROM (SELECT job_id, queue, count(*) AS n FROM public.booked GROUP BY 1, 2) b))
@@ -89,6 +90,24 @@ class SeenLetter(NamedTuple):
     resend: bool
 
 
+class SeenClosing(NamedTuple):
+    """A row of `core.provider_state`."""
+
+    domain: str
+    state: str
+    until: float
+    transactional_until: float
+    probe_at: float | None
+    probe: int | None
+
+    def stands_against(self, queue: str, domain: str, generation: int, now: float) -> bool:
+        """Whether a call at this generation is forbidden: not to the probe, nor to anybody when a probe is due."""
+        if queue not in MAIL_QUEUES or self.domain not in {"", domain} or self.probe == generation:
+            return False
+        until = self.transactional_until if queue == MAIL_QUEUES[0] else self.until
+        return now < until and (self.probe_at is None or now < self.probe_at)
+
+
 class Seen(NamedTuple):
     """The tables at one moment."""
 
@@ -96,7 +115,7 @@ class Seen(NamedTuple):
     fences: set[Address]
     letters: dict[int, SeenLetter]
     ended: list[tuple[int, Address, str]]
-    closings: list[tuple[str, str, float, float]]
+    closings: list["SeenClosing"]
     booked: dict[Address, int]
 
 
@@ -214,7 +233,7 @@ class Stage:
             {(job, queue_of[consumer]) for job, consumer in fences},
             {x[0]: _letter(x) for x in letters},
             [(number, (job, queue), verdict) for number, job, queue, verdict in ended],
-            [(domain, state, _time(until), _time(transactional)) for domain, state, until, transactional in closings],
+            [SeenClosing(c[0], c[1], _time(c[2]), _time(c[3]), _at(c[4]), c[5]) for c in closings],
             {(job, queue): count for job, queue, count in booked},
         )
 
@@ -228,7 +247,8 @@ class Stage:
 
     def reap(self, broker: NotifBroker) -> None:
         """What this process has fetched goes back, as if it had been silent for too long."""
-        self.redis.zadd(f"{NAMESPACE}:__heartbeats__", {broker.broker_id: 1})
+        self.redis.zadd(f"{NAMESPACE}:__heartbeats__", {f"{broker.broker_id}.{queue}": 1 for queue in QUEUES})
+        self.redis.set(f"{NAMESPACE}:reaped", self.redis.time()[0])  # no stall
         self.reaper.reap()
 
     def copied(self) -> dict[bytes, bytes]:

@@ -6,10 +6,11 @@ from datetime import datetime
 from functools import cached_property
 
 from notif.adapters.postgres.ledger import PostgresLedger, PostgresPoison
-from notif.adapters.postgres.relay import PostgresClosings, PostgresOutbox
+from notif.adapters.postgres.relay import PostgresCircuits, PostgresClosings, PostgresOutbox
 from notif.adapters.redis_carrier import RedisCarrier
 from notif.bootstrap import WorkerProcess
 from notif.bootstrap.app import boottime
+from notif.circuit import Circuit
 from notif.closings import Closings
 from notif.consume import Consumer, Desk
 from notif.deliver import Channel, Deliverer
@@ -35,6 +36,7 @@ class Hands:
         self.database = self.app.database(notif.servers.url("notif_worker", notif.database), pool=8, name="hands")
         self.ledger: LedgerPort = PostgresLedger(self.database)
         self.closings = Closings(PostgresClosings(self.database), self.clock)
+        self.circuit = Circuit(PostgresCircuits(self.database), self.closings, self.app.log)
         self.leases = Leases(self.ledger, self.terms().lease, self.clock)
         self.provider = provider or self.app.provider("resend")  # the SDK has one key a process
         self.surprises = Surprises()
@@ -88,5 +90,5 @@ class Hands:
         )
         if queue in self.app.handlers:
             return HandlerConsumer(desk, self.terms(queue), self.retries, self.app.handlers[queue])
-        channel = Channel(self.provider, self.app.composer, self.closings, 1.0, self.now)
+        channel = Channel(self.provider, self.app.composer, self.closings, 1.0, self.now, self.circuit)
         return Deliverer(desk, self.terms(queue), self.retries, channel)

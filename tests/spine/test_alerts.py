@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
 from notif.adapters.betterstack import BetterStackAlerts
@@ -29,7 +30,7 @@ def office(notif: Installation) -> Iterator[Office]:
     def made() -> Alerts:
         clients.append(PooledHttp(connections=2))
         service = BetterStackAlerts("token", notif.env("notif_worker")["RESEND_API_URL"], clients[-1])
-        return Alerts(PostgresIncidents(notif.app.maintenance), service, notif.app.log)
+        return Alerts(notif.app.incidents, service, notif.app.log)
 
     yield made
     for client in clients:
@@ -192,7 +193,7 @@ def test_what_one_process_is_telling_the_other_leaves_alone(notif: Installation,
 
 def test_a_process_that_dies_while_telling_is_followed_by_another(notif: Installation, office: Office) -> None:
     close(notif, halt("resend", "", "bad key"))
-    PostgresIncidents(notif.app.maintenance).take()  # and then it was killed
+    notif.app.incidents.take()  # and then it was killed
     other = office()
     other.turn()
     assert notif.sandbox.incidents() == []
@@ -297,3 +298,69 @@ def test_many_causes_are_all_told(notif: Installation, office: Office) -> None:
     for _ in range(3):
         alerts.turn()
     assert len({incident["metadata"]["key"] for incident in notif.sandbox.incidents()}) == len(posts(notif)) == 12
+
+
+# ---- what stands still
+
+
+def ago(notif: Installation, seconds: int) -> None:
+    notif.rows(
+        "UPDATE core.outbox SET due_at = due_at - %s * interval '1 s', ready_at = ready_at - %s * interval '1 s'",
+        seconds,
+        seconds,
+    )
+
+
+def told(notif: Installation) -> dict[str, str]:
+    """Key → detail of what is taken now, and forgotten at once."""
+    found = {incident.alert.key: incident.alert.detail for incident in notif.app.incidents.take()}
+    notif.rows("DELETE FROM core.incident")
+    return found
+
+
+def test_a_relay_that_lags_is_an_alert(notif: Installation, hands: Hands) -> None:
+    notif.app.processes.beat("worker", EMAIL)
+    notif.send_many(3)
+    ago(notif, 29)
+    assert told(notif) == {}
+    ago(notif, 2)
+    assert "relays seen: 0" in told(notif)[f"relay:{EMAIL}"]
+    notif.app.processes.beat("relay", "all")
+    assert "relays seen: 1" in told(notif)[f"relay:{EMAIL}"]
+    assert len(hands.pick()) == 3
+    assert told(notif) == {}
+
+
+def test_a_backlog_before_a_full_window_or_a_closed_provider_is_no_lag(notif: Installation, hands: Hands) -> None:
+    notif.app.processes.beat("worker", EMAIL)
+    notif.send_many(9)
+    ago(notif, 3600)
+    assert len(hands.pick(window=4)) == 4
+    assert told(notif) == {}
+    notif.rows("DELETE FROM core.outbox WHERE state = 'pushed'")
+    assert list(told(notif)) == [f"relay:{EMAIL}"]
+    close(notif, throttle("resend", "rate_limit_exceeded", 60.0, 60.0))
+    assert told(notif) == {}
+
+
+def test_a_queue_without_a_worker_is_an_alert(notif: Installation, hands: Hands) -> None:
+    notif.send_many(2)
+    assert len(hands.pick()) == 2
+    assert told(notif) == {}
+    ago(notif, 31)
+    assert list(told(notif)) == [f"workers:{EMAIL}"]
+    notif.app.processes.beat("worker", f"other {EMAIL}")
+    assert told(notif) == {}
+    notif.rows("UPDATE core.process SET seen_at = now() - interval '16 s'")
+    assert list(told(notif)) == [f"workers:{EMAIL}"]
+
+
+def test_an_old_snapshot_is_an_alert(notif: Installation) -> None:
+    """It is what slows every poll, and nobody else would know whose it is."""
+    incidents = PostgresIncidents(notif.app.maintenance, {}, old_snapshot=0.0)
+    with psycopg.connect(notif.servers.admin(notif.database), application_name="forgotten") as somebody:
+        somebody.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        somebody.execute("SELECT 1")
+        (incident,) = incidents.take()
+        assert (incident.alert.key, "forgotten" in incident.alert.detail) == ("snapshot", True)
+        assert "snapshot" not in told(notif)  # five minutes

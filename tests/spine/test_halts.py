@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from notif.adapters.postgres.incidents import PostgresIncidents
 from notif.adapters.resend import ResendProvider
 from notif.closings import halt, throttle
 from tests.kit import EMAIL, Installation
@@ -276,7 +275,7 @@ def test_a_quota_closes_the_provider_until_it_begins_anew(notif: Installation, n
     expected = (until - noon).total_seconds()
     assert (closing.state, closing.domain) == ("closed", "")
     assert closing.seconds == closing.transactional_seconds == pytest.approx(expected, abs=2)
-    (incident,) = PostgresIncidents(notif.app.maintenance).take()
+    (incident,) = notif.app.incidents.take()
     assert (incident.alert.title, name in incident.alert.detail) == ("resend is closed", True)
     passed(notif, expected)
     hands.clock_offset += expected

@@ -11,8 +11,7 @@ from typing import Any
 
 import redis
 
-from notif.adapters.dramatiq_worker import FETCH
-from notif.adapters.redis_carrier import NAMESPACE, message_id
+from notif.adapters.redis_carrier import NAMESPACE, Acks, message_id
 from notif.closings import throttle
 from notif.ports import Reference, Settlement
 from notif.verdict import Accepted, Answer
@@ -22,8 +21,7 @@ from tests.spine.hands import Hands
 
 def fetched(client: "redis.Redis", broker: str, queue: str = EMAIL) -> list[str]:
     """The ids a consumer of this broker id fetches now."""
-    found: Any = client.eval(FETCH, 1, NAMESPACE, 10**13, queue, broker, 16)
-    return [identifier.decode() for identifier in found[::2]]
+    return [identifier.decode() for identifier, _ in Acks(client, broker).fetch(queue, 16)]
 
 
 def acks(client: "redis.Redis", broker: str, queue: str = EMAIL) -> str:
@@ -65,8 +63,7 @@ def test_c_a_late_ack_never_meets_a_newer_push(notif: Installation, hands: Hands
     assert fetched(notif.redis, "one") == [identifier(ref)]
     hands.ledger.settle(ref, ref.generation, hands.terms(), Settlement("deferred", wait=0.0))
     (again,) = hands.push()
-    hands.worker.broker.broker_id = "one"
-    hands.worker.broker.do_ack(EMAIL, identifier(ref))
+    Acks(notif.redis, "one").ack(EMAIL, identifier(ref))
     assert notif.redis.lrange(f"{NAMESPACE}:{EMAIL}", 0, -1) == [identifier(again).encode()]
     assert notif.redis.hkeys(f"{NAMESPACE}:{EMAIL}.msgs") == [identifier(again).encode()]
 

@@ -1,5 +1,6 @@
 """One pool of connections, and the one table that turns the server's errors into ours."""
 
+import os
 import select
 import time
 from collections.abc import Iterator, Sequence
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import psycopg
-from sqlalchemy import URL, create_engine, event, make_url
+from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError, TimeoutError
 from sqlalchemy.orm import Session
@@ -107,7 +108,7 @@ class HandlerSession(Session):
 
 
 class Database:
-    """A pool under one role's URL. Nothing is opened before the first call.
+    """A pool under one role's URL. Nothing is opened before the first call, and a forked child opens its own.
 
     `call` is one statement in autocommit: one round trip, and one commit if it writes. It goes to the driver directly:
     SQLAlchemy's result objects cost a job 0.6 ms, an eighth of what its worker computes (ADR 0017).
@@ -131,13 +132,14 @@ class Database:
         )
         self._transactional = self._engine.execution_options(isolation_level="READ COMMITTED")
         self._lost_at = 0.0
+        self._pid = os.getpid()
         event.listen(self._engine, "connect", _opened)
         event.listen(self._engine, "checkout", self._still_there)
 
     def call(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of one statement. Raises our errors."""
         with translating():
-            lent = self._engine.raw_connection()
+            lent = self._own(self._engine).raw_connection()
             connection = cast("psycopg.Connection[Any]", lent.driver_connection)
             try:
                 cursor = connection.execute(statement.encode(), parameters)
@@ -153,17 +155,24 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One transaction, committed at the end, rolled back if anything is raised."""
-        with translating(), self._transactional.begin() as connection:
+        with translating(), self._own(self._transactional).begin() as connection:
             yield connection
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         """The same as an ORM session, for handlers."""
-        with translating(), HandlerSession(self._transactional) as session, session.begin():
+        with translating(), HandlerSession(self._own(self._transactional)) as session, session.begin():
             yield session
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def _own(self, engine: Engine) -> Engine:
+        """In a forked child the parent's connections are left to it, unclosed: two who talk on one get each other's answers."""
+        if self._pid != os.getpid():
+            self._engine.dispose(close=False)
+            self._pid = os.getpid()
+        return engine
 
     def _still_there(self, connection: Any, record: Any, _lent: object) -> None:
         """Before a connection is lent: after a restart each of the pool would fail one call, and leave a job to its timer."""

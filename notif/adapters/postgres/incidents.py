@@ -1,5 +1,7 @@
 """IncidentsPort: what a person should know, and what the alert service has been told of it."""
 
+from collections.abc import Mapping
+
 from notif.adapters.postgres.database import Database
 from notif.ports import Alert, Incident
 
@@ -26,6 +28,38 @@ SELECT 'trouble:' || role || ':' || lane, role || ' ' || lane || ' is in trouble
        string_agg(host || ' ' || pid || ': ' || trouble, '; '), 'trouble'
 FROM core.process WHERE trouble <> '' AND seen_at > core.clock() - interval '15 seconds' GROUP BY role, lane
 """
+# A queue that is full waits for its provider, and one that is closed for its opening: what waits in front of an empty one has
+# no relay that does its work, and what is out and comes due again and again no worker.
+STALLED = """
+SELECT 'relay:' || q.queue, 'the relay lags on ' || q.queue,
+       'due since ' || date_trunc('second', w.due_at) || ' and not pushed; relays seen: '
+         || (SELECT count(*) FROM core.process p WHERE p.role = 'relay' AND p.seen_at > core.clock() - interval '15 seconds'),
+       'relay'
+FROM unnest(%s::text[], %s::text[]) AS q(queue, provider)
+CROSS JOIN LATERAL (SELECT o.due_at FROM core.outbox o WHERE o.queue = q.queue AND o.state NOT IN ('pushed', 'claimed')
+                    ORDER BY o.due_at LIMIT 1) w
+WHERE w.due_at < core.clock() - interval '30 seconds'
+  AND (SELECT count(*) FROM (SELECT FROM core.outbox o WHERE o.queue = q.queue AND o.state = 'pushed' LIMIT 4) x) < 4
+  AND NOT EXISTS (SELECT FROM core.provider_state s WHERE s.provider = q.provider AND s.domain = '' AND s.until > core.clock())
+UNION ALL
+SELECT 'workers:' || q.queue, 'no worker takes ' || q.queue, 'pushed since ' || date_trunc('second', w.ready_at), 'workers'
+FROM unnest(%s::text[]) AS q(queue)
+CROSS JOIN LATERAL (SELECT min(o.ready_at) AS ready_at FROM core.outbox o WHERE o.queue = q.queue AND o.state = 'pushed') w
+WHERE w.ready_at < core.clock() - interval '30 seconds'
+  AND NOT EXISTS (SELECT FROM core.process p WHERE p.role = 'worker' AND q.queue = ANY (string_to_array(p.lane, ' '))
+                  AND p.seen_at > core.clock() - interval '15 seconds')
+UNION ALL
+SELECT 'snapshot', 'an old snapshot is held',
+       'since ' || date_trunc('second', min(held.since)) || ' by ' || string_agg(held.who, ', ')
+         || '; while it lives, no dead row version of the outbox can be removed', 'snapshot'
+FROM (SELECT xact_start AS since, concat_ws(' ', 'pid', pid, usename, application_name) AS who FROM pg_stat_activity
+      WHERE backend_xmin IS NOT NULL AND datname = current_database()
+      UNION ALL
+      SELECT prepared, 'prepared transaction ' || gid FROM pg_prepared_xacts WHERE database = current_database()) held
+WHERE held.since < core.clock() - make_interval(secs => %s) HAVING count(*) > 0
+"""
+OLD_SNAPSHOT = 300.0
+"""Seconds. A backup takes a while; an idle session that forgot its transaction takes for ever."""
 
 # What is not told yet tells the latest. What was told and has gone is resolved first, and then opened anew.
 OPEN = """
@@ -54,13 +88,19 @@ TAKEN, MOST = 60.0, 5
 class PostgresIncidents:
     """A row outlives its cause until the service has been told that it is gone."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(
+        self, database: Database, queues: Mapping[str, str | None], *, old_snapshot: float = OLD_SNAPSHOT
+    ) -> None:
+        """`queues`: all there are, each with its provider."""
+        self._database, self._old_snapshot = database, old_snapshot
+        self._queues, self._providers = list(queues), list(queues.values())
 
     def take(self) -> list[Incident]:
         with self._database.transaction() as connection:
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
             alerts = [Alert(*row) for row in connection.exec_driver_sql(CAUSES)]
+            watched = (self._queues, self._providers, self._queues, self._old_snapshot)
+            alerts += [Alert(*row) for row in connection.exec_driver_sql(STALLED, watched)]
             keys = [alert.key for alert in alerts]
             connection.exec_driver_sql(OPEN, (keys, [a.title for a in alerts], [a.detail for a in alerts]))
             connection.exec_driver_sql(GONE, (keys,))

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from notif.adapters.postgres.database import Database, storable
 from notif.envelope import Envelope
-from notif.errors import InvalidEnvelope
+from notif.errors import InvalidEnvelope, Unavailable
 from notif.ports import GONE, Claimed, Gated, Held, PoisonedRow, Reference, Session, Settlement, Stop, Terms
 
 GATE = "SELECT * FROM core.gate(%s, %s, %s, %s, %s)"
@@ -80,6 +80,8 @@ class PostgresLedger:
                 settlement = work(session)
                 if settlement.verdict not in COMMITTED:
                     savepoint.rollback()
+            if connection.invalidated:  # the handler took it for its own failure: nothing is left to settle in
+                raise Unavailable("Postgres does not answer: the connection was lost in the handler")
             settle = _settle_arguments(ref, generation, terms, settlement)
             return str(connection.exec_driver_sql(SETTLE, settle).scalar())
 

@@ -30,6 +30,11 @@ def statements(database: str) -> list[str]:
     name = sql.Identifier(database).as_string(None)
     made.append(f"GRANT CONNECT ON DATABASE {name} TO {', '.join(ROLES)};")
     made.append(f"GRANT CREATE ON DATABASE {name} TO notif_owner;")
+    made.append(
+        "-- for the alarm about old snapshots; without it there is none\n"
+        "DO $$ BEGIN GRANT pg_read_all_stats TO notif_maintenance; "
+        "EXCEPTION WHEN insufficient_privilege THEN RAISE NOTICE 'pg_read_all_stats: not ours to grant'; END $$;"
+    )
     return made
 
 

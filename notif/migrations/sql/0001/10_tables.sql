@@ -126,8 +126,8 @@ CREATE TABLE core.dead_letters (
 );
 -- A pending dead letter is a fence too. With the tenant: an id that is known under another one is a letter of its own.
 CREATE UNIQUE INDEX uq_dead_letters_pending ON core.dead_letters (job_id, consumer, tenant_id) WHERE status = 'pending_review';
--- The same poison, delivered again before it was taken off Redis, is one letter.
-CREATE UNIQUE INDEX uq_dead_letters_message ON core.dead_letters (queue, message_id) WHERE message_id IS NOT NULL;
+-- The same poison, delivered again before it was taken off Redis, is one letter; other content under the same id another one.
+CREATE UNIQUE INDEX uq_dead_letters_message ON core.dead_letters (queue, message_id, sha256(raw)) WHERE message_id IS NOT NULL;
 CREATE INDEX idx_dead_letters_cause ON core.dead_letters (queue, cause) WHERE status = 'pending_review';
 CREATE INDEX idx_dead_letters_job ON core.dead_letters (job_id);
 CREATE INDEX idx_dead_letters_decided ON core.dead_letters (decided_at) WHERE status <> 'pending_review';
@@ -135,11 +135,14 @@ CREATE INDEX idx_dead_letters_decided ON core.dead_letters (decided_at) WHERE st
 CREATE TABLE core.provider_state (
   provider            varchar(40)  NOT NULL,
   domain              varchar(255) NOT NULL DEFAULT '',  -- a sender domain; empty: the whole provider
-  state               varchar(10)  NOT NULL CHECK (state IN ('closed', 'halted')),
+  state               varchar(10)  NOT NULL CHECK (state IN ('closed', 'circuit', 'halted')),
   reason              text         NOT NULL,
   since               timestamptz  NOT NULL,
-  until               timestamptz  NOT NULL,             -- infinity: until a person resumes it
+  until               timestamptz  NOT NULL,             -- infinity: until a probe succeeds or a person resumes it
   transactional_until timestamptz  NOT NULL,             -- a 429 holds the transactional lane for less
+  probe_at            timestamptz,                       -- circuit or halt: from then on the next claim is its probe
+  probe               bigint,                            -- the generation of the claim that is; NULL: none is out
+  probe_wait          interval,                          -- circuit: what the last probe waited for, doubled when it fails
   CONSTRAINT pk_provider_state PRIMARY KEY (provider, domain)
 );
 
@@ -164,6 +167,14 @@ CREATE TABLE core.audit (
   detail text        NOT NULL DEFAULT '',
   CONSTRAINT pk_audit PRIMARY KEY (id)
 );
+
+-- Which installation this is. Redis has the same id under notif:installation; processes refuse to start on two that differ.
+CREATE TABLE core.installation (
+  one boolean NOT NULL DEFAULT true CHECK (one),  -- a table of one row
+  id  uuid    NOT NULL DEFAULT gen_random_uuid(),
+  CONSTRAINT pk_installation PRIMARY KEY (one)
+);
+INSERT INTO core.installation DEFAULT VALUES;
 
 CREATE TABLE core.process (
   host    varchar(255) NOT NULL,

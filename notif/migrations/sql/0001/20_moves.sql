@@ -12,13 +12,16 @@ CREATE FUNCTION core.seconds_until(p_at timestamptz) RETURNS double precision LA
   SELECT CASE WHEN p_at < 'infinity' THEN extract(epoch FROM p_at - core.clock())::double precision END
 $$;
 
--- What stands against a call to this provider for this row: the whole provider first, then the sender's domain.
+-- What stands against a call to this provider for this row: the whole provider first, then the sender's domain. Nothing does once
+-- a probe is due: whoever claims next is the probe, see core.claim.
 CREATE FUNCTION core.blocked(p_provider text, p_queue text, p_domain text)
 RETURNS TABLE (verdict text, until timestamptz, reason text) LANGUAGE sql STABLE AS $$
-  SELECT CASE WHEN s.state = 'halted' AND s.domain <> '' THEN 'domain_halted' ELSE s.state END, u.until, s.reason
+  SELECT CASE WHEN s.state = 'halted' AND s.domain <> '' THEN 'domain_halted' ELSE s.state END,
+         CASE s.state WHEN 'circuit' THEN s.probe_at ELSE u.until END, s.reason
   FROM core.provider_state s
   CROSS JOIN LATERAL (SELECT CASE WHEN p_queue LIKE '%.transactional' THEN s.transactional_until ELSE s.until END AS until) u
   WHERE s.provider = p_provider AND s.domain IN ('', p_domain) AND u.until > core.clock()
+    AND (s.probe_at IS NULL OR s.probe_at > core.clock())
   ORDER BY s.domain LIMIT 1
 $$;
 

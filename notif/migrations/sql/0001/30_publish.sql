@@ -23,6 +23,7 @@ BEGIN
       WHEN (j.kind ~ v_name) IS NOT TRUE THEN 'kind: must be a name of at most 80 characters'
       WHEN (j.correlation_id ~ '^[!-~]{1,128}$') IS NOT TRUE THEN 'correlation_id: must be 1 to 128 printable ASCII characters'
       WHEN (jsonb_typeof(j.data) = 'object') IS NOT TRUE THEN 'data: must be an object'
+      WHEN jsonb_path_exists(j.data, '$.**{255}') THEN 'data: is nested deeper than 254 levels'  -- no worker could read it
       WHEN j.run_at !~ '([Zz]|[+-]\d\d(:?\d\d)?)$' THEN 'run_at: has no offset from UTC'  -- else it would be the session''s
       WHEN j.run_at::timestamptz > v_now + interval '10 years 1 day' THEN 'run_at: is more than ten years ahead'
       WHEN (j.expiry IN ('expired', 'too_late', 'never')) IS NOT TRUE THEN 'expiry: must be expired, too_late or never'
@@ -126,7 +127,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET e
          CASE WHEN o.state = 'scheduled' AND o.due_at <= core.clock() THEN 'ready' ELSE o.state END,
          CASE WHEN o.state = 'pushed' THEN 'a worker' WHEN o.state = 'claimed' THEN 'its worker''s answer'
               WHEN o.state = 'halted' THEN 'a person: notif resume'
-              WHEN o.due_at <= core.clock() THEN coalesce('its provider, ' || replace(b.verdict, '_', ' ') || ': ' || b.reason, 'its turn')
+              WHEN o.due_at <= core.clock() THEN coalesce('its provider, ' || CASE b.verdict WHEN 'circuit' THEN 'circuit open' ELSE replace(b.verdict, '_', ' ') END
+                                                            || ': ' || b.reason, 'its turn')
               WHEN o.state = 'scheduled' THEN 'its time' WHEN o.state = 'retrying' THEN 'the next attempt'
               ELSE o.history -> -1 ->> 'note' END,
          nullif(CASE WHEN o.due_at <= core.clock() AND o.state NOT IN ('pushed', 'claimed', 'halted') THEN coalesce(b.until, o.due_at)

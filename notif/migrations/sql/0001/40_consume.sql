@@ -15,20 +15,35 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET e
 $$;
 
 -- One commit: asks again all that the gate asked, counts the attempt, freezes a request that needed no rendering.
--- No row: gone. verdict not NULL: it may not go on, nothing was changed.
+-- No row: gone. verdict not NULL: it may not go on, nothing was changed. probe: its call is the one that a circuit or halt allows.
 CREATE FUNCTION core.claim(p_job uuid, p_queue text, p_generation bigint, p_provider text, p_key_lifetime interval,
                            p_lease interval, p_request bytea)
-RETURNS TABLE (verdict text, seconds double precision, reason text, generation bigint, attempts integer, request bytea, key_number integer)
+RETURNS TABLE (verdict text, seconds double precision, reason text, generation bigint, attempts integer, request bytea, key_number integer,
+  probe boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
   o core.outbox;
+  v_due boolean;
 BEGIN
   SELECT * INTO o FROM core.outbox x
   WHERE x.job_id = p_job AND x.queue = p_queue AND x.generation = p_generation FOR UPDATE;
   IF NOT FOUND OR o.state <> 'pushed' THEN  -- said here: in the query it would be an invitation to read all that is out
     RETURN;
   END IF;
+  -- Before the obstacles: a probe that another claim takes between the two looks stands against this one.
+  v_due := EXISTS (SELECT FROM core.provider_state s WHERE s.provider = p_provider AND s.domain IN ('', o.sender_domain)
+                   AND s.until > core.clock() AND s.probe_at <= core.clock());
   SELECT b.verdict, core.seconds_until(b.until), b.reason INTO verdict, seconds, reason FROM core.obstacle(o, p_provider, p_key_lifetime) b;
+  IF verdict IS NULL AND v_due THEN
+    UPDATE core.provider_state s
+    SET probe = o.generation + 1, probe_at = core.clock() + greatest(p_lease, CASE s.state WHEN 'halted' THEN interval '1 minute' END)
+    WHERE s.provider = p_provider AND s.domain IN ('', o.sender_domain) AND s.until > core.clock() AND s.probe_at <= core.clock();
+    probe := FOUND;
+    IF NOT probe THEN  -- another claim was first
+      SELECT b.verdict, core.seconds_until(b.until), b.reason INTO verdict, seconds, reason
+      FROM core.blocked(p_provider, p_queue, o.sender_domain) b;
+    END IF;
+  END IF;
   IF verdict IS NULL THEN
     UPDATE core.outbox x
     SET state = 'claimed', generation = o.generation + 1, attempts = o.attempts + 1, claimed_at = core.clock(),
@@ -100,6 +115,10 @@ BEGIN
       IF p_verdict = 'unknown_kind' THEN
         o.unknown_since := coalesce(o.unknown_since, core.clock());
       END IF;
+      IF p_ambiguous_since IS NOT NULL AND NOT core.repeatable(o, p_key_lifetime) THEN
+        PERFORM core.bury(o, 'unrepeatable', p_error);
+        RETURN 'dead';
+      END IF;
       -- A halted row waits for a person, yet not beyond its age: then it comes due once more, and the gate ends it.
       PERFORM core.move(o, p_state, coalesce(core.clock() + make_interval(secs => p_wait), o.expires_at), p_error);
       RETURN p_state;
@@ -124,6 +143,16 @@ BEGIN
   END CASE;
   RETURN p_verdict;
 END $$;
+
+-- The failures that opened a circuit were the provider's, not the jobs': attempts are given back, nothing waits for a backoff.
+CREATE FUNCTION core.give_back(p_jobs uuid[], p_queues text[], p_generations bigint[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+  UPDATE core.outbox o
+  SET state = 'ready', attempts = o.attempts - 1, generation = o.generation + 1, due_at = core.clock(), ready_at = core.clock(),
+      history = core.remember(o.history, 'ready', 'its provider fails, not the job: the attempt is given back', core.clock())
+  FROM unnest(p_jobs, p_queues, p_generations) AS f(job_id, queue, generation)
+  WHERE o.job_id = f.job_id AND o.queue = f.queue AND o.generation = f.generation AND o.state || '' = 'retrying'
+$$;
 
 -- Extend the leases that are still held: moves the timer, not the generation. A row somebody has locked is passed over: it is
 -- about to move, or a handler's transaction holds it, and nobody can take it from there.

@@ -1,7 +1,8 @@
 -- The relay: what is due, in turn by tenant, within the window. Run by the maintenance role; one commit a poll.
 
 -- Claimed rows whose lease ran out have lost their worker. Those that cannot be repeated, or have no attempt left, end here, open
--- lane or not; the others are pushed again by core.pick: same request, same key.
+-- lane or not; the others are pushed again by core.pick: same request, same key. 500 a turn: a crowd of them, after an outage,
+-- would hold up everybody's next push for seconds.
 CREATE FUNCTION core.end_lost(p_queue text, p_keyed boolean, p_max_attempts integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -10,7 +11,7 @@ BEGIN
   FOR o IN SELECT * FROM core.outbox x
            WHERE x.queue = p_queue AND x.state = 'claimed' AND x.due_at <= core.clock()
              AND (x.attempts >= p_max_attempts OR (x.request IS NOT NULL AND NOT p_keyed AND NOT x.resend_unknown))
-           FOR UPDATE SKIP LOCKED LOOP
+           ORDER BY x.due_at LIMIT 500 FOR UPDATE SKIP LOCKED LOOP
     IF o.request IS NOT NULL THEN
       o.ambiguous := true;
       o.key_since := coalesce(o.key_since, o.claimed_at);
@@ -67,6 +68,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $
     SELECT o.job_id, s.reason
     FROM due d
     JOIN core.provider_state s ON s.provider = p_provider AND s.domain = d.sender_domain AND s.domain <> '' AND s.until > core.clock()
+                              AND (s.probe_at IS NULL OR s.probe_at > core.clock())
     JOIN core.outbox o ON o.job_id = d.job_id AND o.queue = p_queue AND o.generation = d.generation AND o.due_at <= core.clock()
     FOR UPDATE OF o SKIP LOCKED)
   UPDATE core.outbox o
@@ -75,9 +77,35 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $
   FROM held h WHERE o.job_id = h.job_id AND o.queue = p_queue
 $$;
 
+-- Rows past their age, of a queue whose provider takes no request: nothing but this would ever look at them. The 500 that came due
+-- first; 500 more from a place that goes through all that is due once a minute [1.2 million rows], for a short age may stand behind
+-- many long ones; and what was out.
+CREATE FUNCTION core.expired(p_queue text, p_watermark timestamptz) RETURNS SETOF uuid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+  WITH oldest AS (
+    SELECT o.job_id, o.due_at, o.expires_at FROM core.outbox o
+    WHERE o.queue = p_queue AND o.state NOT IN ('pushed', 'claimed') AND o.due_at BETWEEN p_watermark AND core.clock()
+    ORDER BY o.due_at LIMIT 500
+  ), place AS (
+    SELECT min(d.due_at) + (core.clock() - min(d.due_at)) * ((extract(epoch FROM core.clock()) % 60) / 60)::double precision AS at
+    FROM oldest d HAVING count(*) = 500
+  ), looked_at AS (
+    SELECT d.job_id, d.expires_at FROM oldest d
+    UNION ALL
+    SELECT f.job_id, f.expires_at FROM place p CROSS JOIN LATERAL (
+      SELECT o.job_id, o.expires_at FROM core.outbox o
+      WHERE o.queue = p_queue AND o.state NOT IN ('pushed', 'claimed') AND o.due_at BETWEEN p.at AND core.clock()
+      ORDER BY o.due_at LIMIT 500) f
+    UNION ALL
+    SELECT o.job_id, o.expires_at FROM core.outbox o
+    WHERE o.queue = p_queue AND o.state IN ('pushed', 'claimed') AND o.due_at BETWEEN p_watermark AND core.clock())
+  SELECT DISTINCT l.job_id FROM looked_at l WHERE l.expires_at < core.clock()
+$$;
+
 -- Raise what is pushed next: one generation more, due again in 20 s. p_window: at most so many rows out (pushed, not yet due); of
 -- one tenant at most half of them while another has something due. outstanding counts what was out before (a row of its own);
--- generation NULL: its sender domain is halted, it was held instead of pushed.
+-- generation NULL: its sender domain is halted, it was held instead of pushed. While the provider takes no request only what has
+-- expired is raised, for the gate to end; when a probe is due, one row.
 CREATE FUNCTION core.pick(p_queue text, p_provider text, p_keyed boolean, p_max_attempts integer, p_window integer, p_after uuid,
                           p_watermark timestamptz)
 RETURNS TABLE (job_id uuid, queue text, tenant_id uuid, generation bigint, outstanding integer)
@@ -90,6 +118,7 @@ DECLARE
   v_tenants uuid[];
   v_share integer;
   v_domains boolean;
+  v_expired uuid[] := '{}';
 BEGIN
   SELECT (SELECT count(*) FROM core.outbox o WHERE o.queue = p_queue AND o.state = 'pushed' AND o.due_at > v_now),
          (SELECT o.due_at FROM core.outbox o WHERE o.queue = p_queue AND o.state NOT IN ('pushed', 'claimed') AND o.due_at >= p_watermark
@@ -106,15 +135,22 @@ BEGIN
     RETURN;
   END IF;
   PERFORM core.end_lost(p_queue, p_keyed, p_max_attempts);
-  IF v_out >= p_window OR EXISTS (SELECT FROM core.blocked(p_provider, p_queue, '')) THEN
+  IF EXISTS (SELECT FROM core.provider_state s WHERE s.provider = p_provider AND s.domain = '' AND s.until > v_now AND s.probe_at <= v_now) THEN
+    p_window := 1;
+  END IF;
+  IF v_out >= p_window THEN
     RETURN;
   END IF;
   v_domains := EXISTS (SELECT FROM core.provider_state s WHERE s.provider = p_provider AND s.domain <> '');
-  IF v_domains THEN
-    PERFORM core.hold_halted(p_queue, p_provider, p_watermark);
+  IF EXISTS (SELECT FROM core.blocked(p_provider, p_queue, '')) THEN
+    v_expired := ARRAY(SELECT core.expired(p_queue, p_watermark));
+  ELSE
+    IF v_domains THEN
+      PERFORM core.hold_halted(p_queue, p_provider, p_watermark);
+    END IF;
+    v_tenants := core.tenants_due(p_queue, p_after, p_watermark, v_lost, greatest(2, p_window - v_out));
   END IF;
-  v_tenants := core.tenants_due(p_queue, p_after, p_watermark, v_lost, greatest(2, p_window - v_out));
-  IF cardinality(v_tenants) = 0 THEN
+  IF cardinality(v_tenants || v_expired) = 0 THEN
     RETURN;
   END IF;
   v_share := CASE WHEN cardinality(v_tenants) > 1 THEN (p_window + 1) / 2 ELSE p_window END;
@@ -126,7 +162,7 @@ BEGIN
     SELECT o.job_id, o.tenant_id, o.generation, o.due_at FROM core.outbox o
     WHERE v_lost <> '{}' AND o.queue = p_queue AND o.state IN ('pushed', 'claimed') AND o.due_at BETWEEN p_watermark AND v_now
   ), due AS (
-    SELECT r.job_id, r.generation, row_number() OVER (ORDER BY r.nr, t.place) AS place
+    (SELECT r.job_id, r.generation, row_number() OVER (ORDER BY r.nr, t.place) AS place
     FROM unnest(v_tenants) WITH ORDINALITY AS t(id, place)
     LEFT JOIN mine ON mine.tenant_id = t.id
     -- no more than twice an even share: what is left over is picked by the next poll
@@ -141,12 +177,14 @@ BEGIN
         UNION ALL
         SELECT l.job_id, l.generation, l.due_at FROM lost l WHERE l.tenant_id = t.id) d
       ORDER BY d.due_at LIMIT s.most) r
-    ORDER BY r.nr, t.place LIMIT p_window - v_out
+    ORDER BY r.nr, t.place LIMIT p_window - v_out)
+    UNION ALL
+    (SELECT e.job_id, e.generation, 0 FROM core.outbox e WHERE e.job_id = ANY (v_expired) AND e.queue = p_queue LIMIT p_window - v_out)
   ), locked AS (  -- another relay's rows, and those a settle is about to move, are passed over
     SELECT o.job_id, o.generation, o.sender_domain, o.expires_at, d.place
     FROM core.outbox o JOIN due d ON o.job_id = d.job_id AND o.generation = d.generation
     WHERE o.queue = p_queue AND o.due_at <= v_now
-      -- a lost row that somebody held while core.end_lost looked ends next time: it is not pushed once more
+      -- a lost row that core.end_lost left, held by somebody or one of too many, ends next time: it is not pushed once more
       AND NOT (o.state = 'claimed'
                AND (o.attempts >= p_max_attempts OR (o.request IS NOT NULL AND NOT p_keyed AND NOT o.resend_unknown)))
     FOR UPDATE OF o SKIP LOCKED

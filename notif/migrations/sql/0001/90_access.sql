@@ -48,17 +48,17 @@ GRANT EXECUTE ON FUNCTION
   core.begin_work(uuid, text, bigint),
   core.bury_poison(text, text, text, uuid, bigint, bytea, text),
   core.close_provider(text, text, text, text, double precision, double precision),
-  core.closings(),
+  core.closings(), core.open_circuit(text, text), core.probed(text, bigint, text, text), core.give_back(uuid[], text[], bigint[]),
   core.beat(text, integer, text, text, timestamptz, text),
   core.clock()
   TO notif_worker;
-GRANT SELECT ON core.tenant, core.processed_job, core.delivery, core.process TO notif_worker;
+GRANT SELECT ON core.tenant, core.processed_job, core.delivery, core.installation, core.process TO notif_worker;
 
 GRANT EXECUTE ON FUNCTION
   core.clock(), core.remember(jsonb, text, text, timestamptz), core.blocked(text, text, text),
   core.repeatable(core.outbox, interval), core.bury(core.outbox, text, text, bytea),
   core.end_lost(text, boolean, integer), core.hold_halted(text, text, timestamptz), core.turn(text, uuid, timestamptz, integer),
-  core.tenants_due(text, uuid, timestamptz, uuid[], integer),
+  core.tenants_due(text, uuid, timestamptz, uuid[], integer), core.expired(text, timestamptz),
   core.pick(text, text, boolean, integer, integer, uuid, timestamptz), core.requeue(text[]), core.watermark(text), core.seconds_until(timestamptz),
   core.close_provider(text, text, text, text, double precision, double precision), core.closings(),
   core.resume(text, text, text[], text), core.wake_halted(text, text[]),
@@ -66,7 +66,7 @@ GRANT EXECUTE ON FUNCTION
   core.fence(uuid, text, uuid, uuid, interval), core.clean_fences(integer), core.clean_deliveries(integer),
   core.clean_letters(interval, integer), core.clean_processes(), core.beat(text, integer, text, text, timestamptz, text)
   TO notif_maintenance;
-GRANT SELECT ON core.audit, core.dead_letters, core.delivery, core.incident, core.notif_version, core.outbox, core.process,
+GRANT SELECT ON core.audit, core.dead_letters, core.delivery, core.incident, core.installation, core.notif_version, core.outbox, core.process,
   core.processed_job, core.provider_state, core.tenant TO notif_maintenance;
 GRANT INSERT, UPDATE, DELETE ON core.outbox, core.dead_letters, core.incident, core.process, core.provider_state TO notif_maintenance;
 GRANT INSERT, UPDATE ON core.tenant TO notif_maintenance;
