@@ -85,7 +85,7 @@ class Load:
         kind = chance.choices(list(SHARES), list(SHARES.values()))[0]
         number = chance.randrange(10_000)
         envelope = Envelope.new(chance.choice(self._tenants), kind, DATA[kind](number))
-        later = datetime.now(UTC) + timedelta(seconds=chance.uniform(1, 8)) if chance.random() < 0.2 else None
+        later = datetime.now(UTC) + timedelta(seconds=chance.uniform(1, 5)) if chance.random() < 0.2 else None
         return Publication(self._publisher.kinds.get(kind).all_queues, envelope, later)
 
     # ---- cancel, replay, discard

@@ -26,8 +26,10 @@ class Injection:
 
     @property
     def text(self) -> str:
+        """Faults of one word may hit anything, and name it."""
         more = ", ".join(f"{name} {value}" for name, value in self.facts.items())
-        return f"{self.fault} {self.target}{f' ({more})' if more else ''}"
+        name = self.fault if " " in self.fault else f"{self.fault} {self.target}"
+        return f"{name}{f' ({more})' if more else ''}"
 
 
 @dataclass(frozen=True)

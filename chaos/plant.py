@@ -46,8 +46,8 @@ PATIENCE = 120.0
 """Seconds for all processes to be there."""
 BACK_WITHIN = 20.0
 """Seconds a server, or the sandbox, takes to come back by itself."""
-GRACE = 15.0
-"""Seconds a stopping process gets; then it is killed. Its work is over by then."""
+GRACE = 2.0
+"""Seconds a stopping process gets; then it is killed: by then all is judged, or given up."""
 
 
 class Plant:

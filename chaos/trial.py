@@ -115,7 +115,7 @@ class Trial:
         fault = CATALOGUE[injection.fault]
         assert fault.end
         fault.end(plant, injection)
-        self._note(f"  over: {injection.fault} {injection.target}")
+        self._note(f"  over: {injection.text}")
         begin = self._outages[injection.number].begin
         self._outages[injection.number] = Outage(injection.text, begin, time.time(), fault.away)
 

@@ -4,6 +4,7 @@ Failures are counted per process; the opening holds for all, through `core.provi
 is its probe, 2 s after the opening, then after twice as long each time, at most a minute; `core.claim` decides which one.
 """
 
+import contextlib
 import threading
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -82,12 +83,12 @@ class Circuit:
     def _open(self, provider: str, error: str) -> None:
         try:
             opened = self._store.open(provider, error)
-            self._closings.refresh()
         except Unavailable as unavailable:  # the next failure tries again
             self._log.warning("circuit not opened", provider=provider, error=str(unavailable))
             return
         if opened:
             self._log.warning("circuit opened", provider=provider, error=error)
+        self._look()
         with self._lock:  # after the refresh: whoever counts from here on gives back by itself
             streak = self._streaks.pop(provider, _Streak())
         self._give_back(provider, streak.counted)
@@ -95,12 +96,16 @@ class Circuit:
     def _probed(self, provider: str, claimed: Claimed, outcome: str, error: str = "") -> None:
         try:
             ended = self._store.probed(provider, claimed.generation, outcome, error)
-            self._closings.refresh()
         except Unavailable as unavailable:  # the next probe follows when this one's lease would have ended
             self._log.warning("probe not noted", provider=provider, outcome=outcome, error=str(unavailable))
             return
         if ended:
             self._log.info("provider goes on", provider=provider)
+        self._look()
+
+    def _look(self) -> None:
+        with contextlib.suppress(Unavailable):  # it is read again within 250 ms
+            self._closings.refresh()
 
     def _give_back(self, provider: str, failures: list[Failure]) -> None:
         if not failures:

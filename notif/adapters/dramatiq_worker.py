@@ -15,9 +15,11 @@ from uuid import UUID
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.errors import ConnectionClosed
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
-from notif.adapters.redis_carrier import NAMESPACE, Acks, client, decode, named
+from notif.adapters.redis_carrier import NAMESPACE, Acks, answering, client, decode, named
 from notif.errors import Unavailable
 from notif.ports import Log, PoisonPort, Reference
 
@@ -80,19 +82,28 @@ class NotifBroker(RedisBroker):
     def close(self) -> None:
         self.client.close()
 
+    def hurry(self) -> None:
+        """The process ends: nothing more is fetched, and Redis is asked once. What it doesn't hear, reaper and timers mend."""
+        self.draining = True
+        self.client.set_retry(Retry(NoBackoff(), 0))
+
     def reap(self) -> None:
-        """Say that this process lives; give back what silent ones held, and what this one never heard of. Raises RedisError.
+        """Say that this process lives; give back what silent ones held, and what this one never heard of. Raises Unavailable.
 
         A fetch whose answer was lost leaves references to a process that doesn't know them. One seen so twice is given back.
         """
-        self.acks.reap(sorted(self.queues))
-        for queue in sorted(self.queues):
-            unknown = self.acks.held(queue) - self.held[queue]
-            forgotten = unknown & self._strange.get(queue, set())
-            self._strange[queue] = unknown - forgotten
-            if forgotten:
-                self.acks.give_back(queue, sorted(forgotten))
-                self.log.warning("references of a lost fetch went back", queue=queue, count=len(forgotten))
+        with answering():
+            self.acks.reap(sorted(self.queues))
+            for queue in sorted(self.queues):
+                self._reap_own(queue)
+
+    def _reap_own(self, queue: str) -> None:
+        unknown = self.acks.held(queue) - self.held[queue]
+        forgotten = unknown & self._strange.get(queue, set())
+        self._strange[queue] = unknown - forgotten
+        if forgotten:
+            self.acks.give_back(queue, sorted(forgotten))
+            self.log.warning("references of a lost fetch went back", queue=queue, count=len(forgotten))
 
 
 class ReferenceConsumer(dramatiq.Consumer):
@@ -170,7 +181,9 @@ class ReferenceConsumer(dramatiq.Consumer):
         try:
             self._broker.acks.ack(self._queue, identifier)
         except RedisError as error:  # Dramatiq knows ConnectionError only, and would never ack after a time-out
-            raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
+            if not self._broker.draining:  # else it would be tried again for longer than the process may take to end
+                raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
+            self._broker.log.warning("reference not acked", queue=self._queue, error=str(error))
         self._held.discard(identifier)
 
     def _give_back(self, identifiers: list[bytes]) -> None:
@@ -277,7 +290,7 @@ class Lifecycle(dramatiq.Middleware):
         """A process that has been told to stop takes nothing more: it would hold it for as long as its last call lasts."""
         del worker
         assert isinstance(broker, NotifBroker)
-        broker.draining = True
+        broker.hurry()
         if self._watch:
             self._watch.stop()
         self._process.drain()

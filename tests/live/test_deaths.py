@@ -125,7 +125,7 @@ DRAMATIQS = (sys.executable, "-m", "dramatiq", "tests.loyalty", "--processes", "
 
 @pytest.mark.parametrize("argv", [OURS, DRAMATIQS], ids=["notif", "dramatiq"])
 @pytest.mark.parametrize("thread", ["worker", "consumer"])
-def test_a_process_with_a_dead_thread_ends_and_comes_back(
+def test_b03_a_process_with_a_dead_thread_ends_and_comes_back(
     loyalty: Installation, tmp_path: Path, argv: tuple[str, ...], thread: str
 ) -> None:
     loyalty.relay()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from notif.adapters.postgres.relay import PICK
-from notif.adapters.redis_carrier import NAMESPACE, decode
+from notif.adapters.redis_carrier import decode
 from notif.ports import Reference, Turn
 from tests.protocol.checker import Checker
 from tests.protocol.hands import Worker, address
@@ -112,11 +112,11 @@ class RealModel:
         if not self.redis_answers() or not self.filled:
             return False
         queue = self.dice.pick(sorted(self.filled))
-        found = worker.broker.fetch(keys=[NAMESPACE], args=[self.stage.millis(), queue, worker.broker.broker_id, 1])
+        found = worker.broker.acks.fetch(queue, 1)
         if not found:
             self.filled.discard(queue)
             return False
-        identifier, body = found
+        ((identifier, body),) = found
         if self.fault("lost_fetch", 0.04):
             self.say(f"worker {worker.number}: the reply to its fetch is lost")
             return True

@@ -43,8 +43,8 @@ SQL_MUTATIONS: dict[str, Mutation] = {
         (
             (
                 "pick",
-                "IF v_out >= p_window OR EXISTS (SELECT FROM core.blocked(p_provider, p_queue, '')) THEN",
-                "IF v_out >= p_window THEN",
+                "IF EXISTS (SELECT FROM core.blocked(p_provider, p_queue, '')) THEN",
+                "IF false THEN",
             ),
         ),
         keyed=1,

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -240,10 +239,6 @@ class Stage:
     def last_delivery(self) -> int:
         found = self.owner.execute("SELECT coalesce(max(id), 0) FROM core.delivery").fetchone()
         return int(found[0]) if found else 0
-
-    def millis(self) -> int:
-        """Redis' heartbeats are real time: the reaper takes only whom the schedule names."""
-        return int(time.time() * 1000)
 
     def reap(self, broker: NotifBroker) -> None:
         """What this process has fetched goes back, as if it had been silent for too long."""

@@ -16,6 +16,7 @@ import pytest
 
 from notif.adapters.embedded_valkey import EmbeddedValkey
 from notif.adapters.redis_carrier import NAMESPACE, RedisCarrier
+from notif.bootstrap.machine import GRACE
 from notif.ports import Publication
 from notif.relay import AWAY_WAIT
 from notif.sandbox import Sandbox
@@ -107,6 +108,27 @@ def test_b76_a_restart_without_its_data(apart: Installation, alive: Living, valk
     apart.until_empty(30)
     assert arrived(apart) == sorted(map(str, jobs))
     assert apart.rows("SELECT DISTINCT verdict FROM core.delivery") == [("delivered",)]
+
+
+def test_told_to_stop_while_redis_is_away_a_worker_ends_within_its_grace(
+    apart: Installation, alive: Living, valkey: EmbeddedValkey
+) -> None:
+    """Its calls settle; what it can't tell Redis any more is brought back by reaper and timers."""
+    apart.sandbox.faults([{"fault": "hold", "times": 8}])
+    apart.send_many(12)
+    apart.sandbox.wait_for_held(8)
+    eventually(lambda: not on_redis(apart), what="the others are fetched")
+    valkey.kill()
+    apart.sandbox.release()
+    stopping = threading.Thread(target=alive.stop, daemon=True)
+    stopping.start()
+    stopping.join(GRACE)
+    assert not stopping.is_alive()
+    valkey.start()
+    left = apart.rows("SELECT DISTINCT attempts FROM core.outbox WHERE state = 'pushed'")
+    assert (left, len(apart.mails())) == ([(0,)], 8)
+    assert alive.log.getvalue().count("Traceback") == 0, "an outage is no surprise"
+    assert "reaper failed" not in alive.log.getvalue()
 
 
 def test_b12_what_an_idle_worker_asks_of_redis(apart: Installation) -> None:

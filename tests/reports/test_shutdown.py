@@ -59,27 +59,23 @@ def test_b06_after_five_deliveries_without_an_outcome_there_is_no_sixth(notif: I
     assert notif.rows("SELECT cause, outcome, attempts FROM core.dead_letters") == [("worker_lost", "failed", 5)]
 
 
-def test_b08_one_of_two_children_is_killed(notif: Installation) -> None:
+def test_b08_one_of_two_children_is_killed(notif: Installation, living: Living) -> None:
     """Dramatiq's own command line ends with an error, so that a supervisor starts it anew; the call under way is repeated."""
-    notif.relay()
-    argv = ("-m", "dramatiq", "workers.transactional", "--processes", "2", "--threads", "1")
+    living.relay()
+    main = notif.process("-m", "dramatiq", "workers.transactional", "--processes", "2", "--threads", "1")
     pids = "SELECT pid FROM core.process WHERE role = 'worker'"
-    main = notif.process(*argv)
-    eventually(lambda: len(notif.rows(pids)) == 2, within=60, what="two children")
+    eventually(lambda: len(notif.rows(pids)) == 2, within=90, what="two children")
     try:
         notif.sandbox.faults([{"fault": "hold"}])
         job = notif.send()
         notif.sandbox.wait_for_held()
-    finally:
+    finally:  # without a child killed they would outlive the test
         os.kill(notif.one(pids), signal.SIGKILL)
-    eventually(lambda: not main.alive, within=40, what="the command has ended")
+    eventually(lambda: not main.alive, within=60, what="the command has ended")
     assert main.stop() != 0
-    again = notif.process(*argv)
-    try:
-        notif.until(job, "delivered")
-        assert len(notif.mails_of(job)) == 1
-    finally:
-        again.stop()  # its children would outlive a killed parent
+    notif.worker()
+    notif.until(job, "delivered")
+    assert len(notif.mails_of(job)) == 1
 
 
 def test_b10_every_thread_lives_after_calls_that_hang(notif: Installation, living: Living) -> None:

@@ -77,25 +77,25 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $
   FROM held h WHERE o.job_id = h.job_id AND o.queue = p_queue
 $$;
 
--- Rows past their age, of a queue whose provider takes no request: nothing but this would ever look at them. The 500 that came due
--- first; 500 more from a place that goes through all that is due once a minute [1.2 million rows], for a short age may stand behind
+-- Rows past their age, of a queue whose provider takes no request: nothing but this would ever look at them. The 250 that came due
+-- first; 250 more from a place that goes through all that is due once a minute [600,000 rows], for a short age may stand behind
 -- many long ones; and what was out.
 CREATE FUNCTION core.expired(p_queue text, p_watermark timestamptz) RETURNS SETOF uuid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
   WITH oldest AS (
     SELECT o.job_id, o.due_at, o.expires_at FROM core.outbox o
     WHERE o.queue = p_queue AND o.state NOT IN ('pushed', 'claimed') AND o.due_at BETWEEN p_watermark AND core.clock()
-    ORDER BY o.due_at LIMIT 500
+    ORDER BY o.due_at LIMIT 250
   ), place AS (
     SELECT min(d.due_at) + (core.clock() - min(d.due_at)) * ((extract(epoch FROM core.clock()) % 60) / 60)::double precision AS at
-    FROM oldest d HAVING count(*) = 500
+    FROM oldest d HAVING count(*) = 250
   ), looked_at AS (
     SELECT d.job_id, d.expires_at FROM oldest d
     UNION ALL
     SELECT f.job_id, f.expires_at FROM place p CROSS JOIN LATERAL (
       SELECT o.job_id, o.expires_at FROM core.outbox o
       WHERE o.queue = p_queue AND o.state NOT IN ('pushed', 'claimed') AND o.due_at BETWEEN p.at AND core.clock()
-      ORDER BY o.due_at LIMIT 500) f
+      ORDER BY o.due_at LIMIT 250) f
     UNION ALL
     SELECT o.job_id, o.expires_at FROM core.outbox o
     WHERE o.queue = p_queue AND o.state IN ('pushed', 'claimed') AND o.due_at BETWEEN p_watermark AND core.clock())
