@@ -1,7 +1,7 @@
 """A failing provider is not a failing job: five failures in a row over three jobs or more open its circuit (design.md, "Limits").
 
 Failures are counted per process; the opening holds for all, through `core.provider_state`. While it is open one claim at a time
-is its probe, 2 s after the opening, then after twice as long each time, at most a minute; `core.claim` decides which one.
+is its probe, 2 s after the opening, then after twice as long each time, at most 20 s (ADR 0024); `core.claim` decides which one.
 """
 
 import contextlib

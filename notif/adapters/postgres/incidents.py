@@ -20,7 +20,7 @@ FROM core.provider_state
 WHERE until > core.clock() AND (state = 'halted' OR CASE WHEN until < 'infinity' THEN until - since > interval '5 minutes' END)
 UNION ALL
 SELECT 'circuit:' || provider, provider || ' keeps failing, its circuit is open',
-       reason || '; since ' || date_trunc('second', since) || ', probed at least each minute; jobs wait, no attempt is spent',
+       reason || '; since ' || date_trunc('second', since) || ', probed every 20 s at least; jobs wait, no attempt is spent',
        'circuit'
 FROM core.provider_state WHERE state = 'circuit' AND until > core.clock() AND core.clock() - since > interval '1 minute'
 UNION ALL

@@ -31,7 +31,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_s
 $$;
 
 -- What became of a probe, by the generation of its claim; nothing, once another one has been taken. accepted: circuit and halts end
--- · answered: the circuit ends · failed: the circuit waits twice as long, at most a minute · none: no call was made, the next is the
+-- · answered: the circuit ends · failed: the circuit waits twice as long, at most 20 s · none: no call was made, the next is the
 -- probe. True: something ended. What is halted waits for core.wake_halted.
 CREATE FUNCTION core.probed(p_provider text, p_generation bigint, p_outcome text, p_reason text) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
@@ -43,9 +43,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_s
   ), goes_on AS (
     UPDATE core.provider_state s
     SET probe = NULL,
-        probe_wait = CASE p_outcome WHEN 'failed' THEN least(2 * s.probe_wait, interval '1 minute') ELSE s.probe_wait END,
+        probe_wait = CASE p_outcome WHEN 'failed' THEN least(2 * s.probe_wait, interval '20 seconds') ELSE s.probe_wait END,
         probe_at = CASE WHEN p_outcome = 'none' THEN core.clock()
-                        WHEN s.state = 'circuit' THEN core.clock() + least(2 * s.probe_wait, interval '1 minute')
+                        WHEN s.state = 'circuit' THEN core.clock() + least(2 * s.probe_wait, interval '20 seconds')
                         ELSE s.probe_at END,
         reason = CASE WHEN p_outcome = 'failed' AND s.state = 'circuit' THEN p_reason ELSE s.reason END
     WHERE s.provider = p_provider AND s.probe = p_generation AND p_outcome IN ('failed', 'none'))
