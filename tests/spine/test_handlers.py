@@ -58,6 +58,24 @@ def test_three_redeliveries_of_one_reference_credit_once(loyalty: Installation, 
     assert loyalty.rows("SELECT verdict, attempts FROM core.delivery") == [("delivered", 1)]
 
 
+def test_a_connection_lost_in_the_handler_is_no_failure_of_the_handlers(loyalty: Installation, hands: Hands) -> None:
+    """Found by the harness (seed 11): nothing is left to settle in, so the lease brings it back; it is credited once."""
+
+    def lose(session: Any, envelope: Envelope) -> Verdict:
+        credit(session, envelope)
+        session.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+        return Delivered()
+
+    hands.app.handlers[LOYALTY] = lose
+    loyalty.send(POINTS, points=7)
+    assert hands.turn(LOYALTY) == ["unavailable"]
+    assert (row(loyalty)[:2], points(loyalty), fences(loyalty)) == (("claimed", 1), [], [])
+    hands.app.handlers[LOYALTY] = credit
+    loyalty.due()
+    assert hands.turn(LOYALTY) == ["delivered"]
+    assert points(loyalty) == [7]
+
+
 def test_one_job_for_mail_and_points(loyalty: Installation, hands: Hands) -> None:
     job = loyalty.send("order.placed", **loyalty.envelope().data, points=10)
     refs = hands.push() + hands.push(LOYALTY)
