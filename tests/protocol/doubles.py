@@ -17,7 +17,9 @@ class Quiet(Log):
 
     def exception(self, event: str, **values: object) -> None:
         error = sys.exc_info()[1]
-        if isinstance(error, Killed):  # a process that is killed logs nothing and goes on with nothing, whoever catches it
+        if isinstance(
+            error, Killed
+        ):  # a process that is killed logs nothing and goes on with nothing, whoever catches it
             raise error
         if event != "handler failed":  # that one is a fault of the schedule
             raise Violation("unexpected exception", f"{event}: {error!r}")

@@ -139,3 +139,24 @@ def test_a_lost_row_that_was_locked_when_the_lost_are_ended_is_not_pushed_once_m
         assert picked(stage) == []
     assert picked(stage) == []
     assert causes(stage) == [(TENANTS[0], "worker_lost")]
+
+
+def renewed(stage: Stage, generation: int) -> list[tuple[int]]:
+    minute = timedelta(minutes=1)
+    call = "SELECT generation FROM core.renew(ARRAY[%s]::uuid[], ARRAY[%s], ARRAY[%s]::bigint[], ARRAY[%s]::interval[], %s)"
+    return stage.worker.call(call, (JOB, QUEUE, generation, minute, timedelta(seconds=20)))
+
+
+def test_a_worker_that_lost_its_claim_extends_nobodys_lease(stage: Stage) -> None:
+    """The schedules rarely see it: a lease that is extended by another only makes its loss be noticed later."""
+    publish(stage, TENANTS[0])
+    first = claim(stage)
+    stage.clock.now += 21
+    second = claim(stage)
+    stage.clock.now += 5
+    due = "SELECT due_at FROM core.outbox WHERE job_id = %s"
+    before = stage.maintenance.call(due, (JOB,))
+    assert renewed(stage, first) == []
+    assert stage.maintenance.call(due, (JOB,)) == before
+    assert renewed(stage, second) == [(second,)]
+    assert stage.maintenance.call(due, (JOB,)) > before
