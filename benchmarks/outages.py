@@ -47,36 +47,23 @@ class Trickle:
                 return
 
 
-def redis_down(rig: Rig, seconds: float) -> None:
-    valkey = rig.machine.servers.valkey
-    assert valkey
-    valkey.stop()
-    time.sleep(seconds)
-    valkey.start()
+def down(*names: str) -> Outage:
+    """These servers stop, and start again with their data."""
+
+    def stop_and_start(rig: Rig, seconds: float) -> None:
+        servers = [getattr(rig.machine.servers, name) for name in names]
+        for server in servers:
+            server.stop()
+        time.sleep(seconds)
+        for server in servers:
+            server.start()
+
+    return stop_and_start
 
 
 def redis_wiped(rig: Rig, seconds: float) -> None:
     rig.redis.flushall()
     time.sleep(seconds)
-
-
-def postgres_down(rig: Rig, seconds: float) -> None:
-    postgres = rig.machine.servers.postgres
-    assert postgres
-    postgres.stop()
-    time.sleep(seconds)
-    postgres.start()
-
-
-def both_down(rig: Rig, seconds: float) -> None:
-    postgres, valkey = rig.machine.servers.postgres, rig.machine.servers.valkey
-    assert postgres
-    assert valkey
-    postgres.stop()
-    valkey.stop()
-    time.sleep(seconds)
-    valkey.start()
-    postgres.start()
 
 
 def stalled(*names: str) -> Outage:
@@ -109,14 +96,14 @@ def provider_down(rig: Rig, seconds: float) -> None:
 
 
 OUTAGES: Mapping[str, tuple[Outage, float]] = {
-    "Redis down": (redis_down, 10),
-    "Redis down, a minute": (redis_down, 60),
+    "Redis down": (down("valkey"), 10),
+    "Redis down, a minute": (down("valkey"), 60),
     "Redis wiped": (redis_wiped, 0),
     "Redis stalled": (stalled("valkey"), 40),
-    "Postgres restarted": (postgres_down, 0),
-    "Postgres down": (postgres_down, 10),
+    "Postgres restarted": (down("postgres"), 0),
+    "Postgres down": (down("postgres"), 10),
     "Postgres stalled": (stalled("postgres"), 40),
-    "both down": (both_down, 10),
+    "both down": (down("postgres", "valkey"), 10),
     "provider fails": (provider_down, 30),
     "a worker killed": (killed(WORKER), 0),
     "relay killed": (killed("relay"), 0),
@@ -142,7 +129,8 @@ def outages(rig: Rig, size: Size, step: Step) -> list[Table]:
     for name, (outage, seconds) in _chosen(size).items():
         step(f"{name}, {seconds:g} s")
         rows.append(_measured(rig, trickle, name, outage, seconds))
-    time.sleep(SETTLED)
+    known = len(trickle.taken)
+    until(lambda: len(_arrived(rig)) > known + 2 * SETTLED / SPACING, "every role works again", every=0.2)
     after = _held(rig)
     stop.set()
     publishing.join()
@@ -152,7 +140,7 @@ def outages(rig: Rig, size: Size, step: Step) -> list[Table]:
     rig.stop(*ROLES)
     notes = [
         f"one job every {SPACING:g} s, two workers; seconds from the end of the outage until the first job arrives that was",
-        "published before its end, and until the last of them; log lines of relay and workers, the outage included",
+        "published before its end, and until the last of them; a dash: nothing was waiting; log lines of relay and workers",
     ]
     return [Table("Outages", rows, notes), Table("What the roles hold", _compared(before, after), [])]
 

@@ -21,7 +21,8 @@ STARTING = "starting"
 WINDOW_SECONDS = 0.5
 """Outstanding per queue is so much work: what waits in Redis can't be paused, cancelled or put in turn."""
 FULL_WAIT = WINDOW_SECONDS / 5
-"""Seconds until a window that a provider's rate fills is looked at again: it cannot run empty sooner, and counting it costs."""
+"""Seconds until a window that a provider's rate fills is looked at again: at that rate it is not empty
+sooner, and counting it costs."""
 
 
 NOBODY = UUID(int=0)
