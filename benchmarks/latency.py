@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -65,15 +65,16 @@ def _durations(published: Mapping[str, tuple[float, float]]) -> list[float]:
 
 
 def _stages(rig: Rig, published: Mapping[str, tuple[float, float]]) -> dict[str, list[float]]:
-    moves = [
-        _moves(row[0])
+    each_moves = [
+        moves(row[0])
         for row in rig.rows("SELECT history FROM core.delivery WHERE job_id = ANY (%s)", (list(published),))
     ]
     pairs = (("ready", "pushed"), ("pushed", "claimed"), ("claimed", "delivered"))
-    return {f"{a} → {b}": [each[b] - each[a] for each in moves] for a, b in pairs}
+    return {f"{a} → {b}": [each[b] - each[a] for each in each_moves] for a, b in pairs}
 
 
-def _moves(history: list[dict[str, Any]]) -> dict[str, float]:
+def moves(history: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """State → when a job last entered it, unix seconds."""
     return {move["state"]: _at(move["at"]) for move in history}
 
 

@@ -42,10 +42,17 @@ class Size:
     published: int = 10_000
     backlog: int = 200_000
     picks: int = 150
+    only: Sequence[str] = ()
+    """Outages by their names; none: the standard ones."""
+    minutes: float = 10.0
+    """Of steady load."""
+    held_minutes: float = 5.5
+    """An old snapshot is an alarm after five."""
 
 
 QUICK = Size(
-    jobs=200, rounds=1, samples=20, idle_seconds=3.0, counted=100, published=1000, backlog=10_000, picks=20
+    jobs=200, rounds=1, samples=20, idle_seconds=3.0, counted=100, published=1000, backlog=10_000, picks=20,
+    minutes=0.5, held_minutes=0.2,
 )  # fmt: skip
 """Shows that everything runs; its figures mean nothing."""
 

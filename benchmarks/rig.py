@@ -33,7 +33,7 @@ MESSAGE = {
     "text": "Hello Ann, order A-1 is on its way.",
 }
 ORDER = {"email": "ann@example.test", "name": "Ann", "order_number": "A-1", "carrier": "DHL"}
-DATA: dict[str, dict[str, Any]] = {"email.message": MESSAGE, "order.shipped": ORDER}
+DATA: dict[str, dict[str, Any]] = {"email.message": MESSAGE, "order.shipped": ORDER, "parcel.offer": ORDER}
 PATIENCE = 120.0
 """Seconds anything may take before the benchmark is given up."""
 
@@ -55,7 +55,7 @@ class Rig:
             self.app = App.from_settings(self.machine.operator_env)
             stack.callback(self.app.close)
             self._sessions: dict[str, psycopg.Connection[Any]] = {}
-            stack.callback(self._disconnect)
+            stack.callback(self.reconnect)
             self.redis: redis.Redis = stack.enter_context(redis.Redis.from_url(self.redis_url))
             self.tenants = [uuid4() for _ in range(100)]
             for number, tenant in enumerate(self.tenants):
@@ -126,6 +126,11 @@ class Rig:
         """As the administrator, from another database, so that looking is not counted."""
         return self._rows("postgres", query, parameters)
 
+    def reconnect(self) -> None:
+        """After an outage, which may have ended our sessions unnoticed."""
+        while self._sessions:
+            self._sessions.popitem()[1].close()
+
     def waiting(self) -> int:
         return int(self.rows("SELECT count(*) FROM core.outbox")[0][0])
 
@@ -147,17 +152,13 @@ class Rig:
 
     def _rows(self, database: str, query: str, parameters: Sequence[Any]) -> list[Any]:
         session = self._sessions.get(database)
-        if session is None or session.closed:  # an outage may have ended it
+        if session is None or session.closed:
             session = self._sessions[database] = psycopg.connect(self.admin_url(database), autocommit=True)
         try:
             cursor = session.execute(query.encode(), parameters or None)
             return cursor.fetchall() if cursor.description else []
         except psycopg.OperationalError as error:
             raise Unavailable(str(error)) from error
-
-    def _disconnect(self) -> None:
-        for session in self._sessions.values():
-            session.close()
 
     def _commit_cost(self, count: int = 50) -> float:
         self.rows("CREATE SCHEMA IF NOT EXISTS bench")
@@ -168,10 +169,10 @@ class Rig:
         return (time.perf_counter() - started) / count
 
 
-def until(look: Callable[[], bool], what: str, every: float = 0.02) -> None:
-    """Raises Unavailable after two minutes."""
-    end = time.monotonic() + PATIENCE
+def until(look: Callable[[], bool], what: str, every: float = 0.02, patience: float = PATIENCE) -> None:
+    """Raises Unavailable after `patience` seconds."""
+    end = time.monotonic() + patience
     while not look():
         if time.monotonic() > end:
-            raise Unavailable(f"not within {PATIENCE:g} s: {what}")
+            raise Unavailable(f"not within {patience:.0f} s: {what}")
         time.sleep(every)

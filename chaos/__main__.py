@@ -11,6 +11,9 @@ from typing import NoReturn
 import psycopg
 import redis
 
+from chaos.catalogue import CATALOGUE
+from chaos.clocks import no_clocks
+from chaos.disks import own_mounts
 from chaos.report import again, print_failure, print_json, print_table, progress, story
 from chaos.trial import Result, Trial
 from notif.errors import NotifError
@@ -26,10 +29,11 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     results: list[Result] = []
+    lacking = _lacking()
     try:
         for seed in range(first, first + count):
             with progress() as say:
-                trial = Trial(seed, given.minutes, partial(say, f"seed {seed}"), given.logs)
+                trial = Trial(seed, given.minutes, partial(say, f"seed {seed}"), lacking, given.logs)
                 results.append(trial.run())
             if not results[-1].passed:
                 print_failure(results[-1])
@@ -40,6 +44,16 @@ def main() -> None:
         sys.exit("chaos: interrupted; nothing is left behind")
     (print_json if given.json else print_table)(results)
     sys.exit(0 if all(result.passed for result in results) else 1)
+
+
+def _lacking() -> dict[str, str]:
+    """What this machine doesn't give; said once, the faults that need it are left out."""
+    reasons = {"disks": own_mounts(), "clocks": no_clocks()}
+    lacking = {what: reason for what, reason in reasons.items() if reason}
+    for what, reason in lacking.items():
+        left_out = ", ".join(name for name, fault in CATALOGUE.items() if fault.needs == what)
+        sys.stderr.write(f"chaos: {reason}; left out: {left_out}\n")
+    return lacking
 
 
 def _arguments() -> argparse.Namespace:

@@ -16,6 +16,8 @@ from notif.ports import Publication
 
 PERSON = "person-of-the-harness.test"
 """The domain of every recipient: it may stand nowhere but in mails and in Postgres."""
+HOUSE, SHOP = "mail.acme.test", "shop.acme.test"
+"""Sender domains: half of all letters come from the shop."""
 PUBLISHERS = 3
 AGAIN = 0.2
 """Seconds until what could not be published is published again, with the same envelope."""
@@ -117,7 +119,7 @@ class Load:
 
 def _mail(number: int) -> dict[str, Any]:
     return {
-        "from": "Acme <hello@mail.acme.test>",
+        "from": f"Acme <hello@{SHOP if number % 2 else HOUSE}>",
         "to": [f"p{number}@{PERSON}"],
         "subject": f"Message {number}",
         "text": "Hello.",

@@ -7,33 +7,31 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import psycopg
-import redis
 
+from chaos.clocks import FAKED, Clock, tidy
 from chaos.network import Network
 from chaos.product import TABLE
-from notif.adapters.embedded_postgres import EmbeddedPostgres
+from chaos.restarts import RollingRestart
+from chaos.services import Services, patiently
 from notif.adapters.embedded_process import free_port
-from notif.adapters.embedded_valkey import EmbeddedValkey
 from notif.bootstrap import App
 from notif.bootstrap.crew import Crew
 from notif.bootstrap.environments import Environments
-from notif.bootstrap.servers import DATABASE, Servers
 from notif.errors import NotFound, Unavailable
 from notif.ports import Tenant
 from notif.sandbox import SandboxClient
 from notif.settings import SINGLE_CELL, Settings
 from notif.supervisor import Role
 
-T = TypeVar("T")
 CONFIG = Path(__file__).parent / "config.yaml"
 QUEUES = ("notif.email.transactional", "notif.email.marketing", "loyalty")
 SANDBOX = "sandbox"
@@ -44,8 +42,6 @@ PUBLISHER, OPERATOR = "publisher", "operator"
 TENANTS = 5
 PATIENCE = 120.0
 """Seconds for all processes to be there."""
-BACK_WITHIN = 20.0
-"""Seconds a server, or the sandbox, takes to come back by itself."""
 GRACE = 2.0
 """Seconds a stopping process gets; then it is killed: by then all is judged, or given up."""
 
@@ -56,29 +52,40 @@ class Plant:
     Start it on the main thread: the servers end with the thread that starts them.
     """
 
-    def __init__(self, on_event: Callable[[str, str], None]) -> None:
-        self._on_event = on_event
+    def __init__(self, on_event: Callable[[str, str], None], *, disks: bool, faked: Collection[str]) -> None:
+        """`disks`: every server has a disk of its own; `chaos.disks.own_mounts` was called, and allowed it.
+
+        `faked`: processes with a clock of their own. No more than are needed: what the library does to threads costs such a
+        process four times as much as all it does.
+        """
+        self._on_event, self._disks, self._faked = on_event, disks, faked
         self._open = ExitStack()
         self.tenants: list[UUID] = []
+        self._clocks: dict[str, Clock] = {}
+        self._pids: set[int] = set()
+        self._rolling: RollingRestart | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self.folder = Path(tempfile.mkdtemp(prefix="notif-chaos-"))
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            self.logs.mkdir()
             given = {name: os.environ[name] for name in ("NOTIF_PG_BIN", "NOTIF_VALKEY_BIN") if name in os.environ}
             environ = {"NOTIF_CONFIG": str(CONFIG), "NOTIF_APP": "chaos.product:register", **given}
             settings = Settings.from_environment(environ)
             self._settings = settings.model_copy(update={"data_dir": self.folder})
             self.network = stack.enter_context(Network())
-            self._servers = Servers(settings, self.folder / "data")
-            stack.callback(self._servers.stop)
-            self._addresses = self._servers.start()
+            self.services = Services(settings, self.folder / "data", self.logs, disks=self._disks)
+            stack.callback(lambda: tidy(self._pids | self.services.pids))
+            stack.callback(self.services.close)
+            self._addresses = self.services.start()
             self.sandbox_url = f"http://127.0.0.1:{free_port()}"
             self._control = SandboxClient(self.sandbox_url, timeout=5.0)
-            self._crew = Crew(self.logs, self._on_event)
+            self._crew = Crew(self.logs, self._heard)
             stack.callback(self._crew.close)
             stack.callback(lambda: self._crew.stop(ROLES, GRACE))
             stack.callback(self._thaw)
+            stack.callback(self.end_restarts)
             self._man()
             self._open = stack.pop_all()
         return self
@@ -94,16 +101,6 @@ class Plant:
     def logs(self) -> Path:
         return self.folder / "logs"
 
-    @property
-    def admin_url(self) -> str:
-        """The administrator's, at notif's database, past the network."""
-        return self._postgres.url_for("postgres", self._postgres.password, DATABASE)
-
-    @property
-    def redis_url(self) -> str:
-        """Past the network."""
-        return self._valkey.url
-
     # ---- what can be done to it
     def signal(self, process: str, number: int) -> None:
         """Does nothing if it isn't running at this moment."""
@@ -112,75 +109,55 @@ class Plant:
 
     def script(self, faults: Sequence[Mapping[str, Any]]) -> None:
         """Replace the provider's script of faults; waits for a sandbox that is being restarted."""
-        self._patiently(lambda: self._control.faults([dict(fault) for fault in faults]))
+        patiently(lambda: self._control.faults([dict(fault) for fault in faults]))
 
-    def wipe_redis(self) -> None:
-        with redis.Redis.from_url(self.redis_url, socket_timeout=10) as client:
-            client.flushall()
+    def unverify(self, domains: Sequence[str]) -> None:
+        """The sender domains that the provider has not verified, in place of those before."""
+        patiently(lambda: self._control.limits(unverified=domains))
 
-    def stop_redis(self) -> None:
-        self._valkey.stop()
+    def resume(self, provider: str, domain: str) -> None:
+        """As an operator does; one who doesn't get through leaves it to the probe."""
+        with contextlib.closing(self.app(OPERATOR)) as app, contextlib.suppress(Unavailable):
+            app.upkeep.resume(provider, domain, app.provider_queues[provider], "chaos")
 
-    def start_redis(self, *, empty: bool = False) -> None:
-        if empty:
-            shutil.rmtree(self._valkey.directory / "appendonlydir", ignore_errors=True)
-        self._valkey.start()
+    def set_clock(self, process: str, off_by: float) -> None:
+        self._clocks[process].off_by(off_by)
 
-    def stop_postgres(self) -> None:
-        self._postgres.stop()
+    def restart_all(self) -> None:
+        """Every process of the product in turn, meanwhile."""
+        names = [name for name in ROLES if name != SANDBOX]
+        self._rolling = RollingRestart(names, self._terminate, self._replaced, self._on_event)
+        self._rolling.start()
 
-    def start_postgres(self) -> None:
-        self._postgres.start()
-
-    def crash_postgres(self) -> None:
-        """One backend is killed: the server ends all sessions and recovers."""
-        found = self.rows("SELECT pid FROM pg_stat_activity WHERE usename LIKE 'notif%' LIMIT 1")
-        for (pid,) in found:
-            os.kill(pid, signal.SIGKILL)
-
-    def end_sessions(self) -> None:
-        """As a failover does."""
-        self.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename LIKE 'notif%'")
-
-    def stall(self, service: str) -> None:
-        for pid in self._processes_of(service):
-            _signal(pid, signal.SIGSTOP)
-
-    def go_on(self, service: str) -> None:
-        for pid in self._processes_of(service):
-            _signal(pid, signal.SIGCONT)
+    def end_restarts(self) -> None:
+        if self._rolling:
+            self._rolling.end()
 
     def heal(self) -> None:
         """Whatever was done to it, everything runs, reachable and unharmed. Raises Unavailable."""
+        self.end_restarts()
         self._thaw()
         self.network.clear()
-        self._valkey.start()
-        self._postgres.start()
+        for clock in self._clocks.values():
+            clock.off_by(0.0)
+        self.services.heal()
         self._until_up()
         self.script([])
+        self.unverify([])
 
     def heal_at_once(self) -> None:
         """Nothing is held up any more; what was ended is left as it is."""
         self._thaw()
         self.network.clear()
 
-    # ---- look, past the network
-    def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """As the administrator; waits for a server that is coming back."""
-        return self._patiently(lambda: self._rows(query, parameters))
-
-    def _rows(self, query: str, parameters: Sequence[Any]) -> list[Any]:
-        with psycopg.connect(self.admin_url, autocommit=True, connect_timeout=5) as connection:
-            cursor = connection.execute(query.encode(), parameters or None)
-            return cursor.fetchall() if cursor.description else []
-
     def waiting(self) -> int:
         """Rows in the outbox."""
-        return int(self.rows("SELECT count(*) FROM core.outbox")[0][0])
+        return int(self.services.rows("SELECT count(*) FROM core.outbox")[0][0])
 
     # ---- inside
     def _man(self) -> None:
-        self.rows(TABLE)
+        self.services.rows(TABLE)
+        (self.folder / "clocks").mkdir()
         for name, role in ROLES.items():
             made = self._environments(name)
             if name in WORKERS:
@@ -190,7 +167,12 @@ class Plant:
                 env, arguments = made.sandbox, [SANDBOX, "--port", str(port), "--journal", str(journal)]
             else:
                 env, arguments = made.relay, [role]
-            self._crew.add(Role(name, (sys.executable, "-m", "notif", *arguments)), env)
+            command = (sys.executable, "-m", "notif", *arguments)
+            if name in self._faked:
+                self._clocks[name] = Clock(self.folder / "clocks" / name)
+                command = (*self._clocks[name].command(), *command)
+                env = {**env, "PYTHONPATH": os.pathsep.join((str(FAKED), env["PYTHONPATH"]))}
+            self._crew.add(Role(name, command), env)
         with contextlib.closing(self.app(OPERATOR)) as app:
             for number in range(TENANTS):
                 self.tenants.append(uuid4())
@@ -232,8 +214,7 @@ class Plant:
             time.sleep(0.1)
 
     def _missing(self) -> list[str]:
-        pids = self._crew.pids()
-        known = {pid for (pid,) in self.rows("SELECT pid FROM core.process")}
+        pids, known = self._crew.pids(), self._known()
         missing = [name for name in ROLES if name != SANDBOX and pids.get(name) not in known]
         try:
             self._control.counts()
@@ -241,47 +222,28 @@ class Plant:
             missing.append(SANDBOX)
         return missing
 
+    def _known(self) -> set[int]:
+        """Pids of the processes that have said that they are there."""
+        return {pid for (pid,) in self.services.rows("SELECT pid FROM core.process")}
+
+    def _terminate(self, process: str) -> int | None:
+        with contextlib.suppress(NotFound):
+            return self._crew.kill(process, signal.SIGTERM)
+        return None
+
+    def _replaced(self, process: str, pid: int | None) -> bool:
+        now = self._crew.pids().get(process)
+        with contextlib.suppress(psycopg.OperationalError):
+            return now not in (None, pid) and now in self._known()
+        return False
+
+    def _heard(self, role: str, text: str) -> None:
+        if text.startswith("started, pid "):
+            self._pids.add(int(text.rpartition(" ")[2]))
+        self._on_event(role, text)
+
     def _thaw(self) -> None:
         """Nothing is stopped: a stopped process can't even be ended in good order."""
         for name in self._crew.pids():
             self.signal(name, signal.SIGCONT)
-        for service in ("postgres", "redis"):
-            self.go_on(service)
-
-    def _processes_of(self, service: str) -> list[int]:
-        """The server and all its children, the server first."""
-        server = self._postgres if service == "postgres" else self._valkey
-        return [server.pid, *_children(server.pid)] if server.running else []
-
-    @staticmethod
-    def _patiently(act: Callable[[], T]) -> T:
-        end = time.monotonic() + BACK_WITHIN
-        while True:
-            try:
-                return act()
-            except (OSError, psycopg.OperationalError):
-                if time.monotonic() > end:
-                    raise
-            time.sleep(0.1)
-
-    @property
-    def _postgres(self) -> EmbeddedPostgres:
-        assert self._servers.postgres
-        return self._servers.postgres
-
-    @property
-    def _valkey(self) -> EmbeddedValkey:
-        assert self._servers.valkey
-        return self._servers.valkey
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def _children(parent: int) -> Iterator[int]:
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(entry.read_text().rpartition(")")[2].split()[1]) == parent:
-                yield int(entry.parent.name)
+        self.services.thaw()

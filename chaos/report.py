@@ -37,6 +37,7 @@ def figures(result: Result) -> dict[str, Any]:
         "cancelled": books.ends.get("cancelled", 0),
         **{what: books.count(what) for what in ("lost", "doubled", "stuck", "wrong", "late")},
         "recovery s": round(result.recovery.seconds, 1),
+        "waited s": round(result.waited.seconds, 1),
         "emptied s": round(result.emptied, 1),
     }
 

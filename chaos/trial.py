@@ -3,18 +3,18 @@
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from chaos.catalogue import CATALOGUE
+from chaos.catalogue import CATALOGUE, CLOCK_OF
 from chaos.checker import Books, Wrong, check
-from chaos.evidence import Evidence, collect, histories, left_on_redis
+from chaos.evidence import collect, histories, left_on_redis
 from chaos.load import PERSON, Load
 from chaos.plan import Injection, draw_plan
 from chaos.plant import OPERATOR, PUBLISHER, ROLES, Plant
-from chaos.recovery import Outage, Recovery, longest_recovery
+from chaos.recovery import Outage, Recovery, Watch, longest, recoveries
 
 RATE = 30.0
 """Jobs a second."""
@@ -41,15 +41,20 @@ class Happened:
 
 @dataclass(frozen=True)
 class Result:
-    """One seed. Seconds: `emptied` from healing to an empty outbox, `recovery` from a service's return to a delivery."""
+    """One seed. Seconds: `emptied` from healing to an empty outbox, `recovery` from a service's return to a delivery.
+
+    `waited`: the same where a halt, or a clock that went back, held jobs rightly. `left_out`: what this machine can't do, and why.
+    """
 
     seed: int
     minutes: float
     faults: dict[str, int]
     books: Books
     recovery: Recovery
+    waited: Recovery
     emptied: float
     refusals: int
+    left_out: dict[str, str] = field(default_factory=dict)
     timeline: list[Happened] = field(default_factory=list)
     histories: dict[str, list[str]] = field(default_factory=dict)
 
@@ -58,23 +63,35 @@ class Result:
         return not self.books.wrong
 
 
-class Trial:
-    """`say` hears what is going on. `keep`: a folder that gets the processes' logs. Use it on the main thread."""
+def possible_plan(seed: int, minutes: float, lacking: Collection[str]) -> list[Injection]:
+    """Without the faults that need what this machine lacks. Drawn whole: all else of a seed is the same wherever it runs."""
+    plan = draw_plan(seed, minutes * 60.0, list(ROLES), CATALOGUE)
+    return [injection for injection in plan if CATALOGUE[injection.fault].needs not in lacking]
 
-    def __init__(self, seed: int, minutes: float, say: Say, keep: Path | None = None) -> None:
+
+class Trial:
+    """`say` hears what is going on. `keep`: a folder that gets the processes' logs. Use it on the main thread.
+
+    `lacking`: what of disks and clocks this machine doesn't give, and why.
+    """
+
+    def __init__(
+        self, seed: int, minutes: float, say: Say, lacking: Mapping[str, str], keep: Path | None = None
+    ) -> None:
         self._seed, self._minutes, self._say, self._keep = seed, minutes, say, keep
+        self._lacking = lacking
         self.timeline: list[Happened] = []
         """What has happened so far."""
-        self._outages: dict[int, Outage] = {}
-        self._acting: dict[int, Injection] = {}
+        self._outages: list[Outage] = []
         self._began = time.time()
 
     def run(self) -> Result:
         """Raises NotifError, OSError or psycopg.Error: the harness itself could not go on."""
-        plan = draw_plan(self._seed, self._minutes * 60.0, list(ROLES), CATALOGUE)
+        plan = possible_plan(self._seed, self._minutes, self._lacking)
         self._say("starting two of everything")
         with ExitStack() as stack:
-            plant = stack.enter_context(Plant(self._heard))
+            faked = {name for name in ROLES if any(injection.target == CLOCK_OF + name for injection in plan)}
+            plant = stack.enter_context(Plant(self._heard, disks="disks" not in self._lacking, faked=faked))
             stack.callback(self._keep_logs, plant)
             publisher, operator = plant.app(PUBLISHER), plant.app(OPERATOR)
             load = Load(publisher, operator, plant.tenants, self._seed, RATE)
@@ -83,10 +100,13 @@ class Trial:
             stack.callback(load.join, 5.0)
             stack.callback(load.end)
             stack.callback(plant.heal_at_once)  # whatever a thread of the load waits for, it must not wait at the end
+            watch = Watch(plant.services.delivered)
+            stack.callback(watch.end)
             self._began = time.time()
             load.start()
+            watch.start()
             self._harm(plant, plan, load)
-            return self._judged(plant, load, plan)
+            return self._judged(plant, load, watch, plan)
 
     # ---- the phases
     def _harm(self, plant: Plant, plan: Sequence[Injection], load: Load) -> None:
@@ -106,20 +126,22 @@ class Trial:
     def _begin(self, plant: Plant, injection: Injection) -> None:
         fault = CATALOGUE[injection.fault]
         self._note(injection.text + (f", for {injection.end - injection.at:.1f} s" if fault.end else ""))
-        now = time.time()
         fault.begin(plant, injection)
         # `away` without an end: the server comes back by itself
-        self._outages[injection.number] = Outage(injection.text, now, time.time(), fault.away)
+        self._returned(injection, 0, fault.goes_on or (fault.away and not fault.end))
 
     def _end(self, plant: Plant, injection: Injection) -> None:
         fault = CATALOGUE[injection.fault]
         assert fault.end
         fault.end(plant, injection)
         self._note(f"  over: {injection.text}")
-        begin = self._outages[injection.number].begin
-        self._outages[injection.number] = Outage(injection.text, begin, time.time(), fault.away)
+        self._returned(injection, 1, fault.away)
 
-    def _judged(self, plant: Plant, load: Load, plan: Sequence[Injection]) -> Result:
+    def _returned(self, injection: Injection, phase: int, timed: bool) -> None:
+        fault = CATALOGUE[injection.fault]
+        self._outages.append(Outage(injection.text, time.time(), timed, fault.held[phase](injection), fault.queues))
+
+    def _judged(self, plant: Plant, load: Load, watch: Watch, plan: Sequence[Injection]) -> Result:
         load.end()
         plant.heal()
         self._note("all is healed")
@@ -129,32 +151,30 @@ class Trial:
         self._wait(plant.waiting, EMPTY_WITHIN, "rows in the outbox")
         emptied = time.monotonic() - healed
         self._note("the outbox is empty" if not plant.waiting() else "the outbox isn't empty")
-        self._wait(lambda: sum(left_on_redis(plant.redis_url).values()), REDIS_WITHIN, "references on Redis")
-        seen = collect(plant.admin_url, plant.sandbox_url, plant.redis_url, plant.logs, PERSON)
-        return self._result(plant, load, plan, seen, emptied, wrong)
-
-    def _result(
-        self, plant: Plant, load: Load, plan: Sequence[Injection], seen: Evidence, emptied: float, wrong: list[Wrong]
-    ) -> Result:
-        journal = load.journal.all()
-        books = check(journal, seen)
+        where = plant.services
+        self._wait(lambda: sum(left_on_redis(where.redis_url).values()), REDIS_WITHIN, "references on Redis")
+        watch.end()
+        found = recoveries(self._outages, watch.seen)
+        wrong += [
+            Wrong("late", "", late.queue, late.text) for late in found if late.seconds > RESUMED_WITHIN + late.held
+        ]
+        seen = collect(where.admin_url, plant.sandbox_url, where.redis_url, plant.logs, PERSON)
+        books = check(load.journal.all(), seen)
         wrong += books.wrong
         wrong += [Wrong("wrong", "", "", surprise) for surprise in load.journal.surprises]
-        recovery = longest_recovery(list(self._outages.values()), seen.ends)
-        if recovery.seconds > RESUMED_WITHIN:
-            detail = f"nothing delivered for {recovery.seconds:.1f} s after: {recovery.after}"
-            wrong.append(Wrong("late", "", recovery.queue, detail))
         first = list(dict.fromkeys(each.job for each in wrong if each.job))[:SHOWN]
         return Result(
             self._seed,
             self._minutes,
             dict(Counter(injection.fault for injection in plan)),
             replace(books, wrong=wrong),
-            recovery,
+            longest(found, held=False),
+            longest(found, held=True),
             emptied,
-            sum(job.refusals for job in journal),
+            sum(job.refusals for job in load.journal.all()),
+            {name: self._lacking[fault.needs] for name, fault in CATALOGUE.items() if fault.needs in self._lacking},
             list(self.timeline),
-            histories(plant.admin_url, first),
+            histories(where.admin_url, first),
         )
 
     # ---- meanwhile
@@ -171,7 +191,7 @@ class Trial:
         self.timeline.append(Happened(round(self._elapsed(), 1), text))
 
     def _heard(self, role: str, text: str) -> None:
-        if role in ROLES and "started" not in text:
+        if not text.startswith("started"):
             self._note(f"  {role}: {text}")
 
     def _progress(self, plant: Plant, load: Load) -> None:

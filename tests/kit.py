@@ -199,3 +199,11 @@ class Installation:
 
     def until_empty(self, within: float = 60.0) -> None:
         eventually(lambda: self.one("SELECT count(*) FROM core.outbox") == 0, within=within, what="outbox empty")
+
+
+def patient(notif: Installation) -> Path:
+    """Its configuration with calls that may be held for as long as the preparations take."""
+    text = notif.config.read_text().replace("lease: 6s", "lease: 25s").replace("deadline: 1s", "deadline: 20s")
+    path = notif.folder / "patient.yaml"
+    path.write_text(text.replace("../config/templates", str(ROOT / "config" / "templates")))
+    return path

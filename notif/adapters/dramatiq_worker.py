@@ -4,8 +4,6 @@ Dramatiq's own consumer knows no ids of what it fetched: one body that is no mes
 """
 
 import json
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,10 +13,10 @@ from uuid import UUID
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.errors import ConnectionClosed
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.retry import Retry
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from notif.adapters.death_watch import DeathWatch
 from notif.adapters.redis_carrier import NAMESPACE, Acks, answering, client, decode, named
 from notif.errors import Unavailable
 from notif.ports import Log, PoisonPort, Reference
@@ -29,11 +27,6 @@ FULL_WAIT = 0.002
 """Seconds until a full consumer looks whether a thread has freed a place."""
 SICK_WAIT = 0.2
 """Seconds between looks whether Postgres answers again; nothing is fetched meanwhile."""
-
-DEATH_WATCH = 0.5
-"""Seconds between two looks whether every thread of the process lives."""
-LAST_CHANCE = 10.0
-"""Seconds a process with a dead thread gets beyond its drain; then it ends as it is."""
 
 
 class NotifBroker(RedisBroker):
@@ -60,6 +53,7 @@ class NotifBroker(RedisBroker):
         )
         self.consumers, self.poison, self.healthy, self.log = consumers, poison, healthy, log
         self.draining = False
+        self.deaf = False  # Redis has let us wait in vain since we drain
         self.acks = Acks(self.client, self.broker_id)
         self.held: dict[str, set[bytes]] = {}
         self._strange: dict[str, set[bytes]] = {}
@@ -85,7 +79,9 @@ class NotifBroker(RedisBroker):
     def hurry(self) -> None:
         """The process ends: nothing more is fetched, and Redis is asked once. What it doesn't hear, reaper and timers mend."""
         self.draining = True
-        self.client.set_retry(Retry(NoBackoff(), 0))
+        patience = self.client.get_retry()
+        assert patience
+        patience.update_retries(0)
 
     def reap(self) -> None:
         """Say that this process lives; give back what silent ones held, and what this one never heard of. Raises Unavailable.
@@ -94,6 +90,7 @@ class NotifBroker(RedisBroker):
         """
         with answering():
             self.acks.reap(sorted(self.queues))
+            self.deaf = False
             for queue in sorted(self.queues):
                 self._reap_own(queue)
 
@@ -179,7 +176,7 @@ class ReferenceConsumer(dramatiq.Consumer):
 
     def _gone(self, identifier: bytes) -> None:
         try:
-            self._broker.acks.ack(self._queue, identifier)
+            self._ask(lambda: self._broker.acks.ack(self._queue, identifier))
         except RedisError as error:  # Dramatiq knows ConnectionError only, and would never ack after a time-out
             if not self._broker.draining:  # else it would be tried again for longer than the process may take to end
                 raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
@@ -190,10 +187,20 @@ class ReferenceConsumer(dramatiq.Consumer):
         if not identifiers:
             return
         try:
-            self._broker.acks.give_back(self._queue, identifiers)
+            self._ask(lambda: self._broker.acks.give_back(self._queue, identifiers))
         except RedisError as error:
             raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
         self._held.difference_update(identifiers)
+
+    def _ask(self, ask: Callable[[], None]) -> None:
+        """A process that drains waits once for a Redis that doesn't answer, not once for each queue and each reference."""
+        if self._broker.deaf:
+            raise RedisTimeoutError("it has not answered since this process was told to stop")
+        try:
+            ask()
+        except RedisTimeoutError:
+            self._broker.deaf = self._broker.draining
+            raise
 
 
 def declare(broker: NotifBroker, handlers: Mapping[str, Callable[[Reference], str]]) -> None:
@@ -207,51 +214,6 @@ def _actor(queue: str, handle: Callable[[Reference], str]) -> Callable[[str, str
         handle(Reference(UUID(job_id), queue, UUID(tenant_id), generation))
 
     return deliver
-
-
-class DeathWatch:
-    """Ends a process that has lost a thread, for its supervisor to start another: it would go on, but slower, or not at all.
-
-    A dead consumer is a queue nobody reads; a worker thread less is a share of the pace; eight less are a process that does
-    nothing and looks healthy. What the others have started is finished first, and what is prefetched goes back.
-    """
-
-    def __init__(self, worker: dramatiq.Worker, others: Sequence[threading.Thread], *, drain: float, log: Log) -> None:
-        self._worker, self._others, self._drain, self._log = worker, others, drain, log
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="death watch", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """The process ends in good order: threads may end now."""
-        self._over.set()
-
-    def _dead(self) -> list[str]:
-        threads: dict[str, threading.Thread] = {thread.name: thread for thread in self._others}
-        threads |= {f"worker {number}": thread for number, thread in enumerate(self._worker.workers)}
-        threads |= {f"consumer of {queue}": thread for queue, thread in self._worker.consumers.items()}
-        return [name for name, thread in threads.items() if not thread.is_alive()]
-
-    def _run(self) -> None:
-        while not self._over.wait(DEATH_WATCH):
-            dead = self._dead()
-            if dead and not self._over.is_set():
-                self._log.error(
-                    "threads have died: the process ends, for its supervisor to start it again", threads=dead
-                )
-                drain = threading.Thread(target=self._stop_worker, daemon=True)
-                drain.start()
-                drain.join(self._drain + LAST_CHANCE)  # Redis may be away: then the reaper gives back what is left
-                sys.stderr.flush()
-                os._exit(1)
-
-    def _stop_worker(self) -> None:
-        try:
-            self._worker.stop(timeout=int(self._drain * 1000))
-        except Exception:  # noqa: BLE001 - logged; the process ends either way
-            self._log.exception("the drain of a process with dead threads failed")
 
 
 class Process(Protocol):
@@ -283,7 +245,17 @@ class Lifecycle(dramatiq.Middleware):
 
     def after_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         del broker
-        self._watch = DeathWatch(worker, self._process.start(), drain=self._drain_seconds, log=self._log)
+        others = self._process.start()
+
+        def threads() -> dict[str, threading.Thread]:
+            found: dict[str, threading.Thread] = {thread.name: thread for thread in others}
+            found |= {f"worker {number}": thread for number, thread in enumerate(worker.workers)}
+            return found | {f"consumer of {queue}": thread for queue, thread in worker.consumers.items()}
+
+        def stop() -> None:
+            worker.stop(timeout=int(self._drain_seconds * 1000))
+
+        self._watch = DeathWatch(threads, stop, drain=self._drain_seconds, log=self._log)
         self._watch.start()
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:

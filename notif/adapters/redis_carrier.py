@@ -103,13 +103,17 @@ end
 ring(queue)
 """
 )
-# ARGV: silence and stall in seconds, process, its queues. Any process reaps for all queues.
+# ARGV: silence and stall in seconds, process, its queues. Any process reaps for all queues. A sign of life from the future, on a
+# clock that went back, counts from now: else the dead would keep what they held until that time has come again.
 REAP = (
     NOW
     + RING
     + """
 for i = 4, #ARGV do
   redis.call('ZADD', beats, now, ARGV[3] .. '.' .. ARGV[i])
+end
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', beats, now + ARGV[1], '+inf')) do
+  redis.call('ZADD', beats, now, member)
 end
 local last = tonumber(redis.call('GET', KEYS[1] .. ':reaped') or 0)
 redis.call('SET', KEYS[1] .. ':reaped', tostring(now))
@@ -135,6 +139,13 @@ return back
 )
 
 
+class Patience(Retry):
+    """How often a client repeats: one for all its connections, so that a process told to stop ends repetitions under way."""
+
+    def __deepcopy__(self, memo: object) -> "Patience":  # the library gives each connection a copy
+        return self
+
+
 def client(url: str, *, retries: int, timeout: float) -> "redis.Redis":
     """A client with explicit timeouts (seconds) and retries: redis-py's own defaults hold a call for up to a minute."""
     return redis.Redis.from_url(
@@ -142,7 +153,7 @@ def client(url: str, *, retries: int, timeout: float) -> "redis.Redis":
         socket_timeout=timeout,
         socket_connect_timeout=timeout,
         socket_keepalive=True,
-        retry=Retry(ExponentialBackoff(cap=0.5, base=0.01), retries),
+        retry=Patience(ExponentialBackoff(cap=0.5, base=0.01), retries),
         retry_on_error=[RedisConnectionError, RedisTimeoutError],
     )
 

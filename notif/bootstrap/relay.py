@@ -10,6 +10,7 @@ from notif.adapters.redis_carrier import RedisCarrier
 from notif.alerts import Alerts
 from notif.bootstrap.app import App
 from notif.bootstrap.checks import Home, until_right
+from notif.bootstrap.log import tell_rest
 from notif.bootstrap.worker import BEAT
 from notif.lanes import Lane
 from notif.periodic import Periodic
@@ -57,6 +58,7 @@ def run_relay(app: App, stop: threading.Event) -> None:
     for task in tasks:
         task.stop()
     app.log.info("relay stopped")
+    tell_rest(app.log)
     if home.lost:
         raise home.lost
 
@@ -79,6 +81,7 @@ def run_maintenance(app: App, stop: threading.Event) -> None:
     for task in tasks:
         task.stop()
     app.log.info("maintenance stopped")
+    tell_rest(app.log)
 
 
 def alert_service(app: App) -> AlertPort:

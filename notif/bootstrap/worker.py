@@ -11,6 +11,7 @@ from notif.adapters.postgres.operations import PostgresProcesses
 from notif.adapters.postgres.relay import PostgresCircuits, PostgresClosings
 from notif.bootstrap.app import App, boottime, required
 from notif.bootstrap.checks import until_right
+from notif.bootstrap.log import tell_rest
 from notif.circuit import Circuit
 from notif.closings import REFRESH, Closings
 from notif.consume import Consumer, Desk
@@ -146,6 +147,7 @@ class WorkerProcess:
         for task in self._tasks:
             task.stop()
         self.app.log.info("worker stopped", queues=list(self.queues))
+        tell_rest(self.app.log)
 
 
 def resolve(app: App, names: Iterable[str], channel: str | None = None) -> tuple[str, ...]:

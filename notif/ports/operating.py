@@ -14,7 +14,7 @@ class Alert:
     key: str
     title: str
     detail: str
-    kind: Literal["dead_letters", "halt", "circuit", "trouble", "relay", "workers", "snapshot"]
+    kind: Literal["dead_letters", "halt", "circuit", "trouble", "relay", "workers", "unknown_queue", "snapshot"]
 
 
 class AlertPort(Protocol):

@@ -54,7 +54,7 @@ def test_a_short_seed_finds_nothing(tmp_path: Path) -> None:
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     run = start(tmp_path, "--minutes", "1")
-    eventually(lambda: list(tmp_path.glob("notif-chaos-*/data/postgres/data/PG_VERSION")), within=60)
+    eventually(lambda: list(tmp_path.glob("notif-chaos-*/logs/postgres.log")), within=60)
     time.sleep(0.2)  # anywhere on its way
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=60)

@@ -10,9 +10,10 @@ from chaos.catalogue import CATALOGUE
 from chaos.checker import check
 from chaos.evidence import End, Evidence, Letter, Waiting, surprises
 from chaos.journal import Published
-from chaos.plan import APART, draw_plan
+from chaos.plan import APART, Injection, draw_plan
 from chaos.plant import ROLES
-from chaos.recovery import Outage, longest_recovery
+from chaos.recovery import Outage, Sighting, longest, recoveries
+from chaos.trial import possible_plan
 from tests.kit import ROOT
 
 MAIL, LOYALTY = "notif.email.transactional", "loyalty"
@@ -93,16 +94,35 @@ def test_the_checker_uses_no_code_of_the_products(module: str) -> None:
     )
 
 
+def seen_at(*times: float, queue: str = MAIL) -> list[Sighting]:
+    return [Sighting(queue, at) for at in times]
+
+
 def test_recovery_is_timed_from_the_last_return_before_a_delivery() -> None:
-    ends = [End("a", MAIL, "delivered", at) for at in (1.0, 9.0, 10.0, 30.0)]
-    outages = [
-        Outage("redis", 2.0, 5.0, away=True),
-        Outage("kill", 6.0, 6.0, away=False),
-        Outage("kill", 12, 12, away=False),
+    outages = [Outage("redis", 5.0, away=True), Outage("kill", 6.0, away=False), Outage("kill", 12.0, away=False)]
+    found = recoveries(outages, seen_at(1.0, 9.0, 10.0, 30.0))
+    assert [(each.seconds, each.after, each.queue) for each in found] == [(3.0, "kill", MAIL)]
+    assert longest(found, held=False) == found[0]
+    assert longest(found, held=True).seconds == 0.0
+    assert recoveries([], seen_at(1.0, 30.0)) == []
+
+
+def test_what_is_held_rightly_is_known_on_its_own_queues_only() -> None:
+    halt = Outage("halt", 10.0, away=True, held=45.0, queues="notif.")
+    seen = [*seen_at(1.0, 70.0), *seen_at(1.0, 70.0, queue=LOYALTY)]
+    assert {(each.queue, each.seconds, each.held) for each in recoveries([halt], seen)} == {
+        (MAIL, 60.0, 45.0),
+        (LOYALTY, 60.0, 0.0),
+    }
+
+
+def test_a_return_while_something_still_holds_jobs_is_given_as_long() -> None:
+    outages = [Outage("clock", 10.0, away=True, held=20.0), Outage("redis", 25.0, away=True)]
+    assert [each.held for each in recoveries(outages, seen_at(1.0, 12.0, 60.0))] == [20.0, 20.0]
+    assert [each.held for each in recoveries(outages, seen_at(1.0, 31.0 - 0.5, 60.0))] == [20.0]
+    assert [each.held for each in recoveries([outages[0], Outage("redis", 40.0, away=True)], seen_at(35.0, 60.0))] == [
+        0.0
     ]
-    found = longest_recovery(outages, ends)
-    assert (found.seconds, found.after, found.queue) == (3.0, "kill", MAIL)
-    assert longest_recovery([], ends).seconds == 0.0
 
 
 def test_the_same_seed_is_the_same_plan() -> None:
@@ -110,6 +130,25 @@ def test_the_same_seed_is_the_same_plan() -> None:
     assert plans[0] == plans[1]
     assert plans[0] != plans[2]
     assert {injection.fault for injection in plans[0]} == set(CATALOGUE)
+
+
+def test_every_fault_comes_within_four_minutes_whatever_the_seed() -> None:
+    for seed in range(20):
+        assert {injection.fault for injection in draw_plan(seed, 240.0, list(ROLES), CATALOGUE)} == set(CATALOGUE)
+
+
+def test_what_a_machine_lacks_leaves_the_rest_of_a_plan_as_it_is() -> None:
+    whole, without = possible_plan(7, 3.0, []), possible_plan(7, 3.0, ["clocks", "disks"])
+    left_out = {injection.fault for injection in whole if injection not in without}
+    assert left_out == {name for name, fault in CATALOGUE.items() if fault.needs}
+    assert without == [injection for injection in whole if injection.fault not in left_out]
+
+
+def test_a_clock_that_goes_back_excuses_as_long_a_wait_and_no_longer() -> None:
+    fault = CATALOGUE["clock jump, postgres"]
+    ahead, behind = (Injection(1, 0.0, 9.0, "", "", {"by": by}) for by in (30.0, -30.0))
+    assert [held(ahead) for held in fault.held] == [0.0, 30.0]
+    assert [held(behind) for held in fault.held] == [30.0, 0.0]
 
 
 @pytest.mark.parametrize("seed", range(20))

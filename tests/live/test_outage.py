@@ -1,11 +1,14 @@
-"""The provider goes down and comes back: two real workers, both lanes."""
+"""The provider goes down and comes back: two real workers, both lanes. What their logs make of an outage."""
 
+import json
 import re
+import threading
 import time
+from collections import Counter
 
 import pytest
 
-from tests.kit import CONFIG, EMAIL, ROOT, Installation, eventually
+from tests.kit import CONFIG, EMAIL, ROOT, Installation, eventually, patient
 
 MARKETING = "notif.email.marketing"
 MAIL = {"from": "a@acme.test", "to": "ann@example.test", "subject": "Hi", "text": "hello"}
@@ -39,3 +42,36 @@ def test_a_provider_that_is_down_and_returns(notif: Installation, fault: str) ->
         "delivered",
         "unknown",
     }
+
+
+def test_the_log_says_what_happened_once_not_once_a_job(loyalty: Installation) -> None:
+    """Two hundred jobs fail five times each, and Postgres lets the worker wait: some lines, which add up to all of it."""
+    loyalty.config = patient(loyalty)
+    loyalty.relay()
+    worker = loyalty.worker("loyalty", "transactional")
+    loyalty.send_many(200, "points.earned", points=1, answer="unavailable")
+    letters = "SELECT count(*) FROM core.dead_letters WHERE cause = 'attempts_spent'"
+    eventually(lambda: loyalty.one(letters) == 200, within=120, what="all are given up on")
+    loyalty.sandbox.faults([{"fault": "hold", "times": 8}])
+    loyalty.send_many(8)
+    loyalty.sandbox.wait_for_held(8)
+    loyalty.admin("ALTER ROLE notif_worker NOLOGIN")
+    try:
+        loyalty.admin("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'notif_worker'")
+        loyalty.sandbox.release()
+        eventually(lambda: "settle has no answer" in worker.log.read_text(), what="the calls are settled in vain")
+        threading.Event().wait(3)  # each of the eight tries again and again
+    finally:
+        loyalty.admin("ALTER ROLE notif_worker LOGIN")
+    loyalty.until_empty()
+    assert worker.stop() == 0
+    lines = [json.loads(line) for line in worker.log.read_text().splitlines()]
+    told: Counter[str] = Counter()
+    for line in lines:
+        told[line["event"]] += 1 + line.get("repeated", 0)
+    assert told["handler failed"] == 1000
+    assert told["settle has no answer"] > 16
+    assert len(lines) <= 30, Counter(line["event"] for line in lines)
+    first = next(line for line in lines if line["event"] == "handler failed")
+    assert "Unavailable: an outside thing" in first["exception"]
+    assert (told["worker started"], told["worker stopped"]) == (1, 1)

@@ -20,7 +20,7 @@ from notif.bootstrap.machine import GRACE
 from notif.ports import Publication
 from notif.relay import AWAY_WAIT
 from notif.sandbox import Sandbox
-from tests.kit import CONFIG, EMAIL, ROOT, Installation, eventually
+from tests.kit import CONFIG, EMAIL, ROOT, Installation, eventually, patient
 from tests.processes import until
 from tests.product import TABLE
 from tests.reports.living import Living
@@ -129,6 +129,38 @@ def test_told_to_stop_while_redis_is_away_a_worker_ends_within_its_grace(
     assert (left, len(apart.mails())) == ([(0,)], 8)
     assert alive.log.getvalue().count("Traceback") == 0, "an outage is no surprise"
     assert "reaper failed" not in alive.log.getvalue()
+
+
+@pytest.mark.parametrize("command", ["notif", "dramatiq"])
+def test_told_to_stop_while_redis_stalls_a_process_ends_within_its_grace(
+    apart: Installation, valkey: EmbeddedValkey, command: str
+) -> None:
+    """Eight threads wait for a Redis that takes their acks and says nothing: none of them waits for longer than one answer."""
+    apart.config = patient(apart)
+    apart.relay()
+    commands = {
+        "notif": ("-m", "notif", "worker", "transactional"),
+        "dramatiq": ("-m", "dramatiq", "workers.transactional", "--processes", "1", "--threads", "8"),
+    }
+    worker = apart.process(*commands[command])
+    eventually(lambda: apart.rows("SELECT 1 FROM core.process WHERE role = 'worker'"), within=120, what="it is up")
+    apart.sandbox.faults([{"fault": "hold", "times": 8}])
+    jobs = apart.send_many(12)
+    apart.sandbox.wait_for_held(8)
+    eventually(lambda: not on_redis(apart), what="the others are fetched")
+    os.kill(valkey.pid, signal.SIGSTOP)
+    try:
+        apart.sandbox.release()
+        eventually(lambda: apart.one("SELECT count(*) FROM core.delivery") == 8, what="the calls have settled")
+        assert worker.stop(GRACE) == 0
+    finally:
+        os.kill(valkey.pid, signal.SIGCONT)
+    said = worker.log.read_text()
+    assert ("Traceback" in said, said.count("reference not acked") in (1, 2)) == (False, True), "once, and how often"
+    apart.worker()
+    apart.until_empty()
+    assert arrived(apart) == sorted(map(str, jobs))
+    assert apart.rows("SELECT DISTINCT attempts FROM core.delivery") == [(1,)]
 
 
 def test_b12_what_an_idle_worker_asks_of_redis(apart: Installation) -> None:

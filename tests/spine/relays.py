@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from notif.adapters.redis_carrier import NAMESPACE
@@ -44,10 +44,11 @@ class Leaky(CarrierPort):
 
 
 class Counting(OutboxPort):
-    """The real outbox, and how often it was asked."""
+    """The real outbox, and how often it was asked. `ahead`: so much later it was, by Postgres' clock, when it was swept."""
 
     def __init__(self, real: OutboxPort) -> None:
         self.real, self.sweeps, self.picks = real, 0, 0
+        self.ahead = timedelta()
 
     def pick(self, turns: Sequence[Turn]) -> Any:
         self.picks += 1
@@ -58,7 +59,7 @@ class Counting(OutboxPort):
 
     def sweep(self, queue: str) -> datetime:
         self.sweeps += 1
-        return self.real.sweep(queue)
+        return self.real.sweep(queue) + self.ahead
 
 
 def on_redis(notif: Installation, queue: str = EMAIL) -> list[str]:

@@ -76,6 +76,18 @@ def test_after_a_stall_of_redis_nobody_is_taken_for_dead(notif: Installation) ->
     assert other.reap([EMAIL]) == 1  # it had its chance to say something
 
 
+def test_when_redis_clock_has_gone_back_the_dead_lose_what_they_held_all_the_same(notif: Installation) -> None:
+    dead, living = Acks(notif.redis, "dead"), Acks(notif.redis, "living")
+    put(notif, "a")
+    dead.fetch(EMAIL, 16)
+    silent(notif, "dead", -3600)  # its last words are an hour from now
+    assert living.reap([EMAIL]) == 0
+    now: Any = notif.redis.time()
+    assert now[0] - SILENCE < notif.redis.zscore(BEATS, f"dead.{EMAIL}") < now[0] + 1
+    silent(notif, "dead", SILENCE + 1)
+    assert living.reap([EMAIL]) == 1
+
+
 def test_what_redis_no_longer_knows_is_not_given_back(notif: Installation) -> None:
     dead = Acks(notif.redis, "dead")
     put(notif, "a")

@@ -10,7 +10,7 @@ import pytest
 
 from notif.adapters.betterstack import BetterStackAlerts
 from notif.adapters.http import PooledHttp
-from notif.adapters.postgres.incidents import PostgresIncidents
+from notif.adapters.postgres.incidents import STALLED, PostgresIncidents
 from notif.alerts import Alerts
 from notif.closings import halt, quota, throttle
 from notif.ports import Closing
@@ -353,6 +353,53 @@ def test_a_queue_without_a_worker_is_an_alert(notif: Installation, hands: Hands)
     assert told(notif) == {}
     notif.rows("UPDATE core.process SET seen_at = now() - interval '16 s'")
     assert list(told(notif)) == [f"workers:{EMAIL}"]
+
+
+def test_rows_of_a_queue_that_left_the_configuration_are_an_alert(notif: Installation, hands: Hands) -> None:
+    """Relays and workers ask for the queues they know; these rows would wait for ever, and no other alert looks at them."""
+    notif.app.processes.beat("worker", f"{EMAIL} loyalty")
+    notif.send_many(3)
+    assert len(hands.pick(window=1)) == 1
+    notif.send("points.earned", points=1)
+    ago(notif, 29)
+    notif.rows(
+        "UPDATE core.outbox SET queue = CASE state WHEN 'pushed' THEN 'old.pushed' ELSE 'old' END WHERE queue = %s",
+        EMAIL,
+    )
+    notif.rows("UPDATE core.outbox SET due_at = now() + interval '1 h' WHERE queue = 'loyalty'")
+    # What is pushed comes due 20 s later.
+    notif.rows("UPDATE core.outbox SET due_at = due_at - interval '20 s' WHERE queue = 'old.pushed'")
+    assert told(notif) == {}
+    ago(notif, 2)
+    found = told(notif)
+    assert sorted(found) == ["unknown_queue:old", "unknown_queue:old.pushed"]
+    assert "read by nobody" in found["unknown_queue:old"]
+    notif.rows("UPDATE core.outbox SET due_at = now() + interval '1 h' WHERE queue = 'old'")
+    assert list(told(notif)) == ["unknown_queue:old.pushed"]
+    notif.rows("DELETE FROM core.outbox WHERE queue = 'old.pushed'")
+    assert told(notif) == {}
+
+
+def test_many_rows_on_few_queues_are_looked_through_by_their_indexes(notif: Installation) -> None:
+    notif.send()
+    notif.rows(
+        "INSERT INTO core.outbox SELECT (jsonb_populate_record(o, jsonb_build_object('job_id', gen_random_uuid(), 'queue',"
+        " 'old' || n % 3))).* FROM core.outbox o, generate_series(1, 3000) n"
+    )
+    notif.rows("ANALYZE core.outbox")
+    with psycopg.connect(notif.servers.url("notif_maintenance", notif.database)) as connection:
+        queues = [EMAIL]
+        rows = connection.execute(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {STALLED}".encode(), (queues, ["resend"], queues, queues, 300.0)
+        ).fetchone()
+    assert rows
+    assert read(rows[0][0]["Plan"]) < 100
+
+
+def read(plan: dict[str, Any]) -> float:
+    """How many rows of the outbox were read."""
+    own = plan["Actual Rows"] * plan["Actual Loops"] if plan.get("Relation Name") == "outbox" else 0
+    return float(own + plan.get("Rows Removed by Filter", 0) + sum(read(child) for child in plan.get("Plans", [])))
 
 
 def test_an_old_snapshot_is_an_alert(notif: Installation) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import psycopg
 
@@ -108,6 +109,17 @@ def test_a_publishers_transaction_of_less_than_that_is_found_by_the_next_poll(no
     notif.rows("UPDATE core.outbox SET due_at = now() - interval '28 s' WHERE job_id = %s", late)
     relay.poll()
     assert len(on_redis(notif)) == 2
+
+
+def test_a_clock_that_has_gone_back_holds_up_nothing_new(notif: Installation, made: Made, outbox: Counting) -> None:
+    """The watermark is of a time that is still to come: what is published now must not wait for the next sweep."""
+    outbox.ahead = timedelta(hours=1)
+    relay = made()
+    relay.poll()
+    job = notif.send()
+    relay.poll()
+    assert outbox.sweeps == 1
+    assert [identifier.split(":")[0] for identifier in on_redis(notif)] == [str(job)]
 
 
 def test_a_row_that_somebody_holds_is_passed_over(notif: Installation, made: Made) -> None:

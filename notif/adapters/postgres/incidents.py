@@ -29,8 +29,18 @@ SELECT 'trouble:' || role || ':' || lane, role || ' ' || lane || ' is in trouble
 FROM core.process WHERE trouble <> '' AND seen_at > core.clock() - interval '15 seconds' GROUP BY role, lane
 """
 # A queue that is full waits for its provider, and one that is closed for its opening: what waits in front of an empty one has
-# no relay that does its work, and what is out and comes due again and again no worker.
+# no relay that does its work, and what is out and comes due again and again no worker. What is due on a queue that the
+# configuration doesn't name has neither: nobody looks at it.
 STALLED = """
+WITH RECURSIVE queues (queue) AS (  -- those that have rows: one probe of each index for each
+  VALUES (''::varchar)
+  UNION ALL
+  SELECT (SELECT min(o.queue) FROM (
+    (SELECT queue FROM core.outbox WHERE queue > q.queue AND state NOT IN ('pushed', 'claimed') ORDER BY queue LIMIT 1)
+    UNION ALL
+    (SELECT queue FROM core.outbox WHERE queue > q.queue AND state IN ('pushed', 'claimed') ORDER BY queue LIMIT 1)) o)
+  FROM queues q WHERE q.queue IS NOT NULL
+)
 SELECT 'relay:' || q.queue, 'the relay lags on ' || q.queue,
        'due since ' || date_trunc('second', w.due_at) || ' and not pushed; relays seen: '
          || (SELECT count(*) FROM core.process p WHERE p.role = 'relay' AND p.seen_at > core.clock() - interval '15 seconds'),
@@ -48,6 +58,15 @@ CROSS JOIN LATERAL (SELECT min(o.ready_at) AS ready_at FROM core.outbox o WHERE 
 WHERE w.ready_at < core.clock() - interval '30 seconds'
   AND NOT EXISTS (SELECT FROM core.process p WHERE p.role = 'worker' AND q.queue = ANY (string_to_array(p.lane, ' '))
                   AND p.seen_at > core.clock() - interval '15 seconds')
+UNION ALL
+SELECT 'unknown_queue:' || q.queue, q.queue || ' is not in the configuration', 'due since ' || date_trunc('second', w.due_at)
+         || ' and read by nobody; add the queue again, or cancel its jobs', 'unknown_queue'
+FROM queues q
+CROSS JOIN LATERAL (SELECT min(o.due_at) AS due_at FROM (
+  (SELECT due_at FROM core.outbox WHERE queue = q.queue AND state NOT IN ('pushed', 'claimed') ORDER BY due_at LIMIT 1)
+  UNION ALL
+  SELECT due_at FROM core.outbox WHERE queue = q.queue AND state IN ('pushed', 'claimed')) o) w
+WHERE q.queue <> ALL (%s::text[]) AND w.due_at < core.clock() - interval '30 seconds'
 UNION ALL
 SELECT 'snapshot', 'an old snapshot is held',
        'since ' || date_trunc('second', min(held.since)) || ' by ' || string_agg(held.who, ', ')
@@ -99,7 +118,7 @@ class PostgresIncidents:
         with self._database.transaction() as connection:
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
             alerts = [Alert(*row) for row in connection.exec_driver_sql(CAUSES)]
-            watched = (self._queues, self._providers, self._queues, self._old_snapshot)
+            watched = (self._queues, self._providers, self._queues, self._queues, self._old_snapshot)
             alerts += [Alert(*row) for row in connection.exec_driver_sql(STALLED, watched)]
             keys = [alert.key for alert in alerts]
             connection.exec_driver_sql(OPEN, (keys, [a.title for a in alerts], [a.detail for a in alerts]))

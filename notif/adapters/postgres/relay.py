@@ -6,11 +6,13 @@ from datetime import datetime
 from notif.adapters.postgres.database import Database, storable
 from notif.ports import Closing, Failure, Picked, Reference, Turn
 
+# Never younger than 30 s ago, by the clock as it is now: it may have gone back since the watermark was taken.
 PICK = """
 SELECT p.job_id, p.queue, p.tenant_id, p.generation, p.outstanding
 FROM unnest(%s::text[], %s::text[], %s::boolean[], %s::integer[], %s::integer[], %s::uuid[], %s::timestamptz[])
      AS t(queue, provider, keyed, attempts, window_, after, watermark)
-CROSS JOIN LATERAL core.pick(t.queue, t.provider, t.keyed, t.attempts, t.window_, t.after, coalesce(t.watermark, '-infinity')) p
+CROSS JOIN LATERAL core.pick(t.queue, t.provider, t.keyed, t.attempts, t.window_, t.after,
+     least(coalesce(t.watermark, '-infinity'), core.clock() - interval '30 seconds')) p
 """
 
 
