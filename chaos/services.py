@@ -153,11 +153,17 @@ class Services:
         self.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename LIKE 'notif%'")
 
     def hold_snapshot(self) -> None:
-        """An outsider's transaction that reads, and doesn't end: nothing that dies meanwhile is cleaned away."""
-        connection = patiently(lambda: psycopg.connect(self.admin_url, connect_timeout=5, application_name="outsider"))
-        self._snapshot.callback(connection.close)
-        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        connection.execute("SELECT count(*) FROM core.outbox")
+        """An outsider's transaction that reads, and doesn't end: nothing that dies meanwhile is cleaned away.
+
+        None of a server that is away for longer, its disk being full.
+        """
+        with contextlib.suppress(psycopg.OperationalError):
+            connection = patiently(
+                lambda: psycopg.connect(self.admin_url, connect_timeout=5, application_name="outsider")
+            )
+            self._snapshot.callback(connection.close)
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute("SELECT count(*) FROM core.outbox")
 
     def end_snapshot(self) -> None:
         """It may have ended with its server."""

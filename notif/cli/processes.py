@@ -9,6 +9,7 @@ from notif.bootstrap import WorkerProcess
 from notif.bootstrap.log import quiet_libraries
 from notif.bootstrap.relay import run_maintenance, run_relay
 from notif.bootstrap.worker import resolve
+from notif.cli.ending import leave
 from notif.cli.environment import opened
 from notif.cli.output import Json, safe, show, show_json, show_table
 from notif.cli.providers import described
@@ -32,6 +33,7 @@ def worker(
     quiet_libraries()
     with opened(worker=True) as app:
         run(WorkerProcess(app, resolve(app, queues, channel)), stop_on_signals())
+    leave()
 
 
 def relay() -> None:
@@ -39,6 +41,7 @@ def relay() -> None:
     quiet_libraries()
     with opened() as app:
         run_relay(app, stop_on_signals())
+    leave()
 
 
 def maintenance() -> None:
@@ -46,6 +49,7 @@ def maintenance() -> None:
     quiet_libraries()
     with opened() as app:
         run_maintenance(app, stop_on_signals())
+    leave()
 
 
 def ps(
