@@ -155,12 +155,10 @@ class Services:
     def hold_snapshot(self) -> None:
         """An outsider's transaction that reads, and doesn't end: nothing that dies meanwhile is cleaned away.
 
-        None of a server that is away for longer, its disk being full.
+        None of a server that is away, its disk being full, or stalled: to wait here would put off the end of that.
         """
         with contextlib.suppress(psycopg.OperationalError):
-            connection = patiently(
-                lambda: psycopg.connect(self.admin_url, connect_timeout=5, application_name="outsider")
-            )
+            connection = psycopg.connect(self.admin_url, connect_timeout=2, application_name="outsider")
             self._snapshot.callback(connection.close)
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.execute("SELECT count(*) FROM core.outbox")
