@@ -14,7 +14,7 @@ import redis
 from chaos.catalogue import CATALOGUE
 from chaos.clocks import no_clocks
 from chaos.disks import own_mounts
-from chaos.report import again, print_failure, print_json, print_table, progress, story
+from chaos.report import again, print_failure, print_json, print_table, progress, story, told
 from chaos.trial import Result, Trial
 from notif.errors import NotifError
 
@@ -35,6 +35,7 @@ def main() -> None:
             with progress() as say:
                 trial = Trial(seed, given.minutes, partial(say, f"seed {seed}"), lacking, given.logs)
                 results.append(trial.run())
+            sys.stderr.write(f"{told(results[-1])}\n")
             if not results[-1].passed:
                 print_failure(results[-1])
     except (NotifError, OSError, psycopg.Error, redis.RedisError) as error:

@@ -42,6 +42,11 @@ def figures(result: Result) -> dict[str, Any]:
     }
 
 
+def told(result: Result) -> str:
+    """One line as soon as a seed is done: the table comes after the last, and not at all if that can't go on."""
+    return ", ".join(f"{name} {value}" for name, value in figures(result).items())
+
+
 def print_table(results: Sequence[Result]) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
