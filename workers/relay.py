@@ -6,7 +6,7 @@ from notif.bootstrap import App
 from notif.bootstrap.log import quiet_libraries
 from notif.bootstrap.relay import run_relay
 from notif.errors import NotifError
-from workers.carrier import stop_on_signals
+from workers.carrier import leave, stop_on_signals
 
 
 def main() -> None:
@@ -15,6 +15,7 @@ def main() -> None:
         run_relay(App.from_settings(), stop_on_signals())
     except NotifError as error:
         sys.exit(f"notif: {error}")
+    leave()
 
 
 if __name__ == "__main__":

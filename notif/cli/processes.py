@@ -9,13 +9,12 @@ from notif.bootstrap import WorkerProcess
 from notif.bootstrap.log import quiet_libraries
 from notif.bootstrap.relay import run_maintenance, run_relay
 from notif.bootstrap.worker import resolve
-from notif.cli.ending import leave
 from notif.cli.environment import opened
 from notif.cli.output import Json, safe, show, show_json, show_table
 from notif.cli.providers import described
 from notif.errors import NotFound
 from notif.ports import Process
-from workers.carrier import run, stop_on_signals
+from workers.carrier import leave, run, stop_on_signals
 
 
 def add_to(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 ENDS = """
 import atexit, sys, threading, time
-from notif.cli.ending import leave
+from workers.carrier import leave
 atexit.register(lambda: print("torn down", file=sys.stderr, flush=True))
 if sys.argv[1] == "hangs":
     threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
