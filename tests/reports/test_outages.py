@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,9 +120,11 @@ def test_told_to_stop_while_redis_is_away_a_worker_ends_within_its_grace(
     apart.sandbox.wait_for_held(8)
     eventually(lambda: not on_redis(apart), what="the others are fetched")
     valkey.kill()
-    apart.sandbox.release()
+    workers: Any = alive.threads[:8]
     stopping = threading.Thread(target=alive.stop, daemon=True)
     stopping.start()
+    eventually(lambda: not any(each.running for each in workers), what="no thread takes another one")
+    apart.sandbox.release()
     stopping.join(GRACE)
     assert not stopping.is_alive()
     valkey.start()
